@@ -150,7 +150,7 @@ def prepare(folder, all_settings):
 def write_ctranslate2(model, special, path):
     """Writes a model in the format of CTranslate2, if that is installed."""
     from zoo.deploy.ctranslate2_format import write_model
-    from zoo.deploy.errors import ExportError
+    from zoo.errors import ExportError
 
     path.mkdir()
     try:

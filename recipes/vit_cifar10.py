@@ -32,8 +32,8 @@ class Config(ImageSettings):
     dropout: float = 0.0
     stochastic_depth: float = 0.0
     patch_dropout: tuple[float, ...] = (0.625, 0.5)
-    """Share of the patches that training leaves out of each image, to take less time; several
-    values are used one after the other, each for an equal part of the epochs."""
+    """Share of the patches of each image that training leaves out, which takes less time; several
+    values are used in turn, each for an equal part of the epochs."""
     pool: Literal["cls", "mean"] = "mean"
     num_registers: int = 0
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"

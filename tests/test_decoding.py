@@ -69,7 +69,7 @@ def as_numpy(hypotheses):
 
 
 def log_probs_of(model, source, hypotheses):
-    """Of each hypothesis of one sentence, by the whole model at once."""
+    """The log-probability of each hypothesis of a sentence, by one call of the model."""
     labels = np.array([*itertools.zip_longest(*hypotheses, fillvalue=SPECIAL.pad)], "int32").T
     target = np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=SPECIAL.start)
     inputs = {"source": ops.repeat(source, len(labels), axis=0), "target": target}
@@ -355,15 +355,15 @@ def test_no_hypothesis_ends_before_the_least_length():
 
 
 def processed(logits, tokens, max_length=9, special=SPECIAL, **options):
-    """Of one hypothesis, of which all `tokens` are known; the buffer has room for more."""
+    """The logits after `tokens`, a single hypothesis; the buffer has room for more."""
     logits, buffer = np.asarray([[logits]], "float32"), np.asarray([[[*tokens, 0, 0]]], "int32")
     process = LogitsProcessor(special, max_length, **options)
     found = process(ops.convert_to_tensor(logits), ops.convert_to_tensor(buffer), len(tokens))
     return ops.convert_to_numpy(found)[0, 0].tolist()
 
 
-def test_what_may_come_next():
-    """Of 7 tokens, the first two of which are padding and start."""
+def test_processed_logits():
+    """For 7 tokens; the first two are padding and start."""
     no, logits = -math.inf, [9.0, 9.0, 2.0, -1.0, 3.0, -4.0, 0.5]
     free = [no, no, *logits[2:]]
     assert processed(logits, [3, 4]) == free
@@ -395,7 +395,7 @@ def test_what_may_come_next():
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_options_in_searches(beam_size):
-    """Each sentence gets what it gets alone, with a beginning of its own."""
+    """Each sentence has the result that it has alone, with its own prefix."""
     model, source = model_of(12), sources(3)
     options = {"no_repeat_ngram_size": 2, "repetition_penalty": 1.5, "suppress_tokens": (4,)}
     options |= {"min_new_tokens": 3, "forced_eos": True, "alpha": 1.0}

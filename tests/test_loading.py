@@ -19,8 +19,7 @@ from tests.deploy.small_models import (
 )
 from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError
-from zoo.deploy.errors import ExportError
-from zoo.errors import UserError
+from zoo.errors import ExportError, UserError
 
 TEXTS = ["The cat sat.", "¿Dónde está el perro?"]
 
@@ -176,8 +175,8 @@ def vit_folder(folder):
     ],
     ids=["vit", "bert", "gpt2", "marian", "m2m100"],
 )
-def test_parts_before_the_names_are_removed(write, options, tmp_path, capsys):
-    """Those of wrappers; and of several models, the averaged one is loaded."""
+def test_prefixes_of_names_are_removed(write, options, tmp_path, capsys):
+    """Prefixes of wrappers are removed; of several models, the averaged one is loaded."""
     folder = write(tmp_path)
     path, [tensors] = folder / "model.safetensors", [load_file(folder / "model.safetensors")]
     expected, other = zoo.load(folder, **options), {n: x + 1 for n, x in tensors.items()}
@@ -211,13 +210,13 @@ def test_parts_before_the_names_are_removed(write, options, tmp_path, capsys):
     ids=["hugging_face", "google", "run"],
 )
 def test_channels(write, tmp_path, capsys):
-    """Images whose channels repeat give the same logits, but for one channel, which is the sum."""
+    """Repeated channels give the same logits, except for a single channel, which is the sum."""
     path = write(tmp_path)
     model = zoo.load(path).model
     gray = np.random.default_rng(0).normal(size=(2, *model.input_shape[:2], 1)).astype("float32")
     for channels, factor in ((1, 1), (6, 1), (4, None), (10, None)):
         loaded = zoo.load(path, input_shape=(*model.input_shape[:2], channels))
-        line = f"the patches of 3 channels are adapted to {channels}, as are mean and deviation"
+        line = f"patches, mean and deviation are adapted from 3 channels to {channels}"
         assert line in capsys.readouterr().out
         assert len(loaded.preprocessing.mean) in (1, channels)
         if factor:  # sums of a few hundred products in another order
@@ -279,7 +278,7 @@ def vits(tmp_path_factory):
     ],
     ids=str,
 )
-def test_options_that_no_model_takes(options, vits):
+def test_unknown_options(options, vits):
     for path in vits:
         with pytest.raises(UserError, match=next(iter(options))):
             zoo.load(path, **options)

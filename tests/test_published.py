@@ -85,7 +85,7 @@ def test_the_command_prints_a_table_that_fits(monkeypatch, capsys):
         assert len(line) <= 80 or line in names
 
 
-def test_what_reads_the_table_may_stop():
+def test_a_reader_of_the_table_may_stop():
     command = f"{sys.executable} -m zoo models | head -n 1"
     result = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
     assert result.stdout.startswith(published_models()[0]["name"]) and not result.stderr

@@ -35,7 +35,7 @@ BAD = {
         ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
         ({"weights": "{images}"}, "no finished run"),
         ({"weights": "{marian}"}, "--weights: .* is a translation model"),
-        ({"weights": "{texts}"}, "only runs with a Vision Transformer .* num_classes"),
+        ({"weights": "{texts}"}, "a run without a Vision Transformer.* num_classes"),
         ({"image_size": 11}, "11x11 pixels, patch_size=2"),
         ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
         ({"train_examples": 3}, "from 10, the number of classes"),

@@ -98,7 +98,7 @@ def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monk
         return train(seen, *settings)
 
     monkeypatch.setattr(tokenized_corpus, "train_tokenizer", watched)
-    monkeypatch.setattr(tokenized_corpus, "_TRAINED_ON", 100)
+    monkeypatch.setattr(tokenized_corpus, "_MAX_PAIRS", 100)
     loaded()
     pairs = list(parallel_text.tsv(corpus).train)
     assert seen == [text for pair in pairs[::4] for text in pair], "400 pairs, of which 100"

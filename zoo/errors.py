@@ -30,6 +30,10 @@ class TokenizerError(UserError):
     """An invalid text, id or tokenizer file; the message says which and why."""
 
 
+class ExportError(UserError):
+    """A model cannot be exported, or the outputs of the export differ; the message says why."""
+
+
 def checked(name, value, number, low=-math.inf, high=math.inf):
     """Converts an option to `number`, int or float; raises `TaskError` if it is out of range.
 

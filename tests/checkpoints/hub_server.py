@@ -1,4 +1,4 @@
-"""A server that speaks the part of the Hugging Face Hub's API by which models are downloaded.
+"""A local server with the part of the Hugging Face Hub's API that downloads models.
 
 `python -m tests.checkpoints.hub_server` prints what `zoo.checkpoints.hub.download` returns, or its
 error, for each name given; the environment says which server it asks.
@@ -70,7 +70,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 
 def serve(repositories, gated=()):
-    """Starts a server in a thread: (its address, the paths that it was asked for, stop)."""
+    """Starts a server in a thread; returns its address, the requested paths, and how to stop it."""
     asked = []
     settings = {"repositories": repositories, "gated": gated, "asked": asked}
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Hub", (Hub,), settings))

@@ -1,4 +1,4 @@
-"""Random models as the program Marian writes them, and what it computes with them, in NumPy."""
+"""Random models in the formats of the program Marian, and its computation in NumPy."""
 
 import struct
 
@@ -101,7 +101,7 @@ def yml(settings):
 
 
 def rounded(tensors, kind):
-    """The tensors as a file of this kind has them."""
+    """The tensors with the rounding of a kind of file."""
     if kind == "float32":
         return tensors
     if kind == "float16":
@@ -114,7 +114,7 @@ def _is_matrix(name):
 
 
 def quantized(x):
-    """A matrix in 8 bits: as floats, as integers, and its scale."""
+    """Quantizes a matrix to 8 bits: returns floats, integers and the scale."""
     scale = np.float32(127.0 / np.abs(x).max())
     integers = np.round(x * scale).astype("int8")
     return integers.astype("float32") / scale, integers, scale
@@ -155,7 +155,7 @@ def write_npz(path, tensors, settings):
 
 
 def logits(tensors, source, target, **changed):
-    """Those of the tokens that follow each beginning of `target`, a list of ids: [T + 1, V]."""
+    """The logits of the next token after each prefix of `target`, a list of ids: [T + 1, V]."""
     settings = SETTINGS | changed
     model = _Reference(tensors, settings)
     return model.decode(model.encode(source), target)
@@ -167,7 +167,7 @@ class _Reference:
         self.pre = "n" in settings["transformer-preprocess"]
 
     def embed(self, name, ids, before=0):
-        """The embedded ids after `before` starts, which are zeros."""
+        """The embedded ids, after `before` start embeddings of zeros."""
         width = self.settings["dim-emb"]
         table = self.t[name] if name in self.t else self.t["Wemb"]
         x = np.concatenate([np.zeros((before, width)), table[ids].reshape(-1, width)])

@@ -1,4 +1,4 @@
-"""Published models by name, from a local server that speaks the hub's API, and from the cache."""
+"""Published models by name, from a local server with the Hub's API, and from the cache."""
 
 import json
 import os
@@ -22,7 +22,7 @@ CACHED = ["me/opus", "me/opus@main", "me/firefox", "me/old"]
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """What happens with each name: online, from the filled cache, and with an empty one."""
+    """The result for each name: online, from a filled cache, and with an empty cache."""
     folder, cache = (tmp_path_factory.mktemp(name) for name in ("opus", "cache"))
     write_marian(folder)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
@@ -89,7 +89,7 @@ def test_only_what_is_read_is_downloaded_and_loaded(outcomes):
 
 
 @pytest.mark.ci
-def test_what_is_in_the_cache_needs_no_network(outcomes):
+def test_cached_models_need_no_network(outcomes):
     results, _ = outcomes
     for name in CACHED:
         assert results["offline"][name] == results["online"][name]
@@ -109,7 +109,7 @@ def test_what_is_in_the_cache_needs_no_network(outcomes):
         ("empty", "me/opus", "not in the cache.*cannot be reached"),
     ],
 )
-def test_what_cannot_be_had_is_said(outcomes, when, name, message):
+def test_unavailable_models_are_explained(outcomes, when, name, message):
     kind, text = outcomes[0][when][name]
     assert kind == "CheckpointError" and text.startswith(f"hf://{name}: ")
     with pytest.raises(CheckpointError, match=message):
@@ -129,8 +129,8 @@ def test_malformed_names(name, message):
         zoo.load(name)
 
 
-def test_whatever_a_connection_raises(monkeypatch):
-    """Such as a proxy, a certificate, or a page of another server in place of the Hub's."""
+def test_other_connection_errors(monkeypatch):
+    """Errors of proxies and certificates, or pages of another server."""
 
     def download(*args, **options):
         raise RuntimeError("the proxy\nrefuses")
@@ -148,7 +148,7 @@ def test_a_missing_package_is_named(monkeypatch):
             hub.download(name)
 
 
-def test_a_revision_of_something_else(tmp_path):
+def test_a_revision_without_a_model_of_the_hub(tmp_path):
     with pytest.raises(UserError, match="models of the Hugging Face Hub, hf://owner/name"):
         zoo.load(tmp_path, revision="main")
     with pytest.raises(FileNotFoundError, match="pass hf://a/b;"):

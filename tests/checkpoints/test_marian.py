@@ -1,4 +1,4 @@
-"""Models as the program Marian writes them, beside its equations in NumPy; damaged files."""
+"""Models in the formats of the program Marian, and its equations in NumPy; damaged files."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def vocabularies(settings):
 
 
 def write(folder, kind="float32", **changed):
-    """A folder as Firefox's translations have it; returns its tensors and vocabulary sizes."""
+    """Writes a folder like those of Firefox; returns its tensors and vocabulary sizes."""
     models = vocabularies(changed)
     sizes = [len(sentencepiece.SentencePieceProcessor(model_proto=model)) for model in models]
     tensors = marian.weights(sizes, **changed)
@@ -47,7 +47,7 @@ def write(folder, kind="float32", **changed):
     settings = SETTINGS | changed | {"dim-vocabs": sizes}
     if kind == "npz":
         marian.write_npz(folder / "model.npz", tensors, settings)
-    else:  # whose name says nothing
+    else:  # the name does not tell the format
         (folder / "model.npz").write_bytes(container(tensors, settings, kind))
         tensors = marian.rounded(tensors, kind)
     for name, model in zip(("srcvocab.spm", "trgvocab.spm"), models):
@@ -65,7 +65,7 @@ def write(folder, kind="float32", **changed):
 def test_each_kind_of_file(kind, tmp_path, capsys):
     tensors, sizes = write(tmp_path / "m", kind)
     check_logits(zoo.load(tmp_path / "m"), tensors, sizes)
-    line = "model.npz: settings of its configuration that are not used: n-best=true.\n"
+    line = "model.npz: ignored settings of its configuration: n-best=true.\n"
     assert capsys.readouterr().out == line
 
 
@@ -88,7 +88,7 @@ def check_logits(translator, tensors, sizes, **changed):
     assert translator.beam_size == 3 and translator.length_penalty == pytest.approx(0.7)
 
 
-def test_it_translates_as_a_folder_a_file_and_an_archive(tmp_path):
+def test_folders_files_and_archives_translate_alike(tmp_path):
     folder = tmp_path / "m"
     write(folder, "npz")
     translator = zoo.load(folder)
@@ -147,11 +147,11 @@ def test_archives_that_cannot_be_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["opus.vocab.yml", "opus.json", "opus.vocab"])
 def test_vocabularies_with_other_ids_and_language_codes(name, tmp_path):
-    """As OPUS-MT's older releases have them: other ids for the pieces of two models."""
+    """As in older releases of OPUS-MT, ids differ from those of the SentencePiece models."""
     [source, _], folder = vocabularies({}), tmp_path / "m"
     loaded = sentencepiece.SentencePieceProcessor(model_proto=source)
     pieces = [loaded.id_to_piece(id) for id in range(2, len(loaded))]
-    # some libraries take three of them for ends of lines
+    # some libraries split lines at three of them
     odd = ["\u2028", "\x1c", '"', "'", ": #", "models"]
     names = ["</s>", "<unk>", *odd, *pieces[::-1], ">>es<<"]
     vocab = {piece: id for id, piece in enumerate(names)}
@@ -200,11 +200,11 @@ CONFIG = "models: [{}]\nvocabs: [a.spm, b.spm]\n"
         ("m.npz a.vocab.yml source.spm target.spm", "a.vocab.yml a.vocab.yml"),
         ("m.npz a.src.vocab a.trg.vocab source.spm target.spm", "a.src.vocab a.trg.vocab"),
         ("m.npz vocab.en.spm vocab.ja.spm", "decoder.yml.*Found: vocab.en.spm, vocab.ja.spm"),
-        ("m.npz a.fsv source.spm", "a.fsv is a vocabulary of factors"),
+        ("m.npz a.fsv source.spm", "a.fsv: vocabularies of factors"),
         ("m.npz a.vocab.yml target.spm", "no source.spm, the SentencePiece model of a.vocab.yml"),
         ("m.npz", "one vocabulary of the source language.*Found: none"),
-        ("m.npz n.npz", "one model; .*Found: m.npz, n.npz"),
-        ("a.spm", "one model; .*Found: none"),
+        ("m.npz n.npz", "one model.*Found: m.npz, n.npz"),
+        ("a.spm", "one model.*Found: none"),
         ("m.npz n.npz a.spm b.spm decoder.yml=n.npz", "a.spm b.spm"),
         ("m.npz n.npz a.spm b.spm x.decoder.yml=n.npz decoder.yml=m.npz", "a.spm b.spm"),
         ("m.npz n.npz a.decoder.yml=n.npz b.decoder.yml=m.npz", "Found: m.npz, n.npz"),
@@ -267,7 +267,7 @@ def test_options_and_vocabularies_that_do_not_fit(tmp_path):
 
 
 def test_other_dtypes(tmp_path):
-    """Log-probabilities of tens of tokens beside float32; tolerances: ten roundings a token."""
+    """Log-probabilities compared with float32. Tolerance: ten roundings per token."""
     write(tmp_path, "npz")
     expected = zoo.load(tmp_path).score(LINES, LINES[::-1])
     for dtype in ("float16", "bfloat16", "int8"):
@@ -288,13 +288,13 @@ def test_other_dtypes(tmp_path):
         ({"transformer-postprocess": "dar"}, "transformer-postprocess='dar'"),
         ({"transformer-pool": "true"}, "transformer-pool"),
         ({"right-left": "true"}, "right-left"),
-        ({"enc-depth": 3}, "enc-depth=3, but its tensors are those of 2 encoder layers"),
+        ({"enc-depth": 3}, "enc-depth=3, but there are tensors of 2 encoder layers"),
         ({"dec-depth": 10**9}, "dec-depth=1000000000, but"),
         ({"transformer-heads": "many"}, "transformer-heads must be an integer.*'many'"),
-        ({"ulr": "{a: " * 100_000}, "YAML has aliases, or too many levels"),
+        ({"ulr": "{a: " * 100_000}, "YAML with aliases or deep nesting"),
     ],
 )
-def test_what_is_not_supported_is_named(changed, message, tmp_path):
+def test_unsupported_settings_are_named(changed, message, tmp_path):
     write(tmp_path / "m", "npz")
     tensors, sizes = write(tmp_path / "m", "npz")
     settings = SETTINGS | changed | {"dim-vocabs": sizes}
@@ -304,7 +304,7 @@ def test_what_is_not_supported_is_named(changed, message, tmp_path):
 
 
 def test_damaged_containers(tmp_path):
-    """Each gives an error, or the tensors of the whole file: none hangs, none is read wrongly."""
+    """Each gives an error or the correct tensors; none hangs."""
     tensors = marian.weights([9, 9], **{"dim-emb": 4, "transformer-dim-ffn": 4})
     whole = container(tensors, SETTINGS, "intgemm8")
     path, random, errors = tmp_path / "model.bin", np.random.default_rng(0), 0

@@ -36,7 +36,7 @@ def check_same(found, expected):
         np.testing.assert_array_equal(one, other, err_msg=one.path)
 
 
-def test_what_was_loaded_is_written_as_it_was(case, tmp_path):
+def test_loaded_models_are_saved_unchanged(case, tmp_path):
     tensors, folder, translator = case
     zoo.save_hf(translator, tmp_path / "hf")
     found = load_file(tmp_path / "hf" / "model.safetensors")
@@ -52,7 +52,7 @@ def test_what_was_loaded_is_written_as_it_was(case, tmp_path):
             found |= json.loads((tmp_path / "hf" / "generation_config.json").read_text())
         assert {**found, **given} == found
     check_same(zoo.load(tmp_path / "hf"), translator)
-    with pytest.raises(CheckpointError, match="hf is not empty"):
+    with pytest.raises(CheckpointError, match="hf is a file or not empty"):
         zoo.save_hf(translator, tmp_path / "hf")
 
 

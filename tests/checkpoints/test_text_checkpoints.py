@@ -172,17 +172,17 @@ def tokenizer_json(kind):
     [
         ("gpt2", {}, None),
         ("bert, uncased", {}, None),
-        ("gpt2", {"normalizer": {"type": "NFC"}}, "the normalizer has type='NFC'"),
-        ("gpt2", {"pre_tokenizer": {"type": "Split"}}, "the pre_tokenizer has type='Split'"),
-        ("gpt2", {"pre_tokenizer": None}, "the pre_tokenizer has type=None"),
+        ("gpt2", {"normalizer": {"type": "NFC"}}, "normalizer type='NFC' is not"),
+        ("gpt2", {"pre_tokenizer": {"type": "Split"}}, "pre_tokenizer type='Split' is not"),
+        ("gpt2", {"pre_tokenizer": None}, "pre_tokenizer type=None is not"),
         ("gpt2", {"model": {"type": "BPE", "vocab": {}}}, "has no vocabulary"),
         ("gpt2", {"post_processor": {"type": "TemplateProcessing"}}, "post_processor TemplateProc"),
         ("gpt2", {"post_processor": {"type": "TemplateProcessing", "special_tokens": {}}}, None),
         ("gpt2", {"post_processor": {"type": "ByteLevel", "trim_offsets": False}}, None),
         ("gpt2", {"post_processor": None}, None),
-        ("gpt2", {"added_tokens": [{"id": 7, "content": "Zoo"}]}, "'Zoo', which was added"),
-        ("bert, uncased", {"normalizer": {"type": "Lowercase"}}, "has type='Lowercase'"),
-        ("bert, uncased", {"model": {"type": "BPE", "vocab": {}}}, "the model has type='BPE'"),
+        ("gpt2", {"added_tokens": [{"id": 7, "content": "Zoo"}]}, "added token 'Zoo'"),
+        ("bert, uncased", {"normalizer": {"type": "Lowercase"}}, "normalizer type='Lowercase'"),
+        ("bert, uncased", {"model": {"type": "BPE", "vocab": {}}}, "model type='BPE' is not"),
         ("bert, uncased", {"model": {"vocab": {"a": 0}}}, r"has no \[CLS\], \[SEP\]"),
     ],
 )
@@ -276,5 +276,5 @@ def test_tensors_of_integers(tmp_path):
     tensors = drawn.tensors(KINDS["gpt2"]["shapes"])
     name = next(name for name in tensors if name.endswith("ln_f.weight"))
     save_file({**tensors, name: tensors[name].astype("int8")}, folder / "model.safetensors")
-    with pytest.raises(CheckpointError, match="ln_f.weight is of int8, not of weights"):
+    with pytest.raises(CheckpointError, match="ln_f.weight must have floats, not int8"):
         zoo.load(folder)

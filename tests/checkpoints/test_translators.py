@@ -124,7 +124,7 @@ def test_a_model_of_one_language_pair(tmp_path):
     write_marian(tmp_path)
     vocab = json.loads((tmp_path / "vocab.json").read_text())
     write_json(tmp_path / "vocab.json", {t.replace(">>", "__"): id for t, id in vocab.items()})
-    with pytest.raises(CheckpointError, match="is of one language pair. Received: tgt_lang='es'"):
+    with pytest.raises(CheckpointError, match="has one language pair. Received: tgt_lang='es'"):
         zoo.load(tmp_path, tgt_lang="es")
 
 
@@ -201,7 +201,7 @@ def test_earlier_mbart_models_are_refused(tmp_path):
 
 
 def test_the_settings_of_the_search(tmp_path):
-    """`generation_config.json` is obeyed; what is not, and changes texts, is named at once."""
+    """`generation_config.json` is used; ignored settings that affect texts are named."""
     write_marian(tmp_path)
     obeyed = {"num_beams": 2, "length_penalty": 0.7, "max_length": 9, "no_repeat_ngram_size": 2}
     obeyed |= {"min_length": 3, "min_new_tokens": 4, "repetition_penalty": 1.5}

@@ -156,14 +156,14 @@ def test_square_patches_written_as_two_sides(tmp_path):
         ({"hidden_act": "mish"}, "the activation 'mish' is not supported"),
         ({"model_type": "swin"}, "the model 'swin' is not supported"),
         ({"id2label": {"0": "cat"}}, "would give head/kernel the shape"),
-        ({"image_size": 16}, "17 positions, which are not those of 16 x 16 pixels"),
-        ({"image_size": 10**9}, "not those of 1000000000 x 1000000000 pixels"),
+        ({"image_size": 16}, "17 positions, which do not fit 16 x 16 pixels"),
+        ({"image_size": 10**9}, "do not fit 1000000000 x 1000000000 pixels"),
         ({"patch_size": [8, 4]}, r"patch_size=\[8, 4\] is not supported"),
         ({"patch_size": "8"}, "patch_size='8' is not supported"),
         ({"problem_type": "regression"}, "5 outputs and problem_type 'regression'"),
     ],
 )
-def test_what_does_not_fit_is_named(change, message, tmp_path):
+def test_mismatches_are_named(change, message, tmp_path):
     folder = write_folder(tmp_path / "model", HUGGING_FACE["vit"], **change)
     with pytest.raises(CheckpointError, match=message) as error:
         zoo.load(folder)
@@ -275,7 +275,7 @@ def test_preprocessing_follows_the_folder(tmp_path):
     ],
 )
 def test_defaults_of_image_processors(processor, settings, resize, mean, tmp_path, recwarn):
-    """Those of transformers' classes; settings that are ignored and change pixels are named."""
+    """The defaults are those of transformers; ignored settings that affect pixels are named."""
     folder = write_folder(tmp_path / "model", HUGGING_FACE["vit"])
     path = folder / "preprocessor_config.json"
     settings |= {"image_processor_type": f"{processor}ImageProcessor", "do_convert_rgb": True}
@@ -326,7 +326,7 @@ def test_saved_and_loaded(problem, tmp_path):
     assert loaded.preprocessing.normalize(np.ones(1)) == classifier.preprocessing.normalize([1])
     np.testing.assert_array_equal(loaded.probabilities(images), classifier.probabilities(images))
     for taken in ("hf", "hf/config.json"):
-        with pytest.raises(CheckpointError, match=f"{taken} is not empty, or no folder"):
+        with pytest.raises(CheckpointError, match=f"{taken} is a file or not empty"):
             zoo.save_hf(classifier, tmp_path / taken)
 
 
@@ -412,7 +412,7 @@ def test_heads_of_pre_training_are_left_out_and_named(others, tmp_path, capsys):
 
 
 def test_timm_with_a_representation_layer(tmp_path):
-    """As timm had it at first: tanh of a dense layer before the head."""
+    """As in early versions of timm: tanh of a dense layer before the head."""
     golden, path = TIMM["distilled"], tmp_path / "vit.safetensors"
     shapes = {k: v for k, v in golden["shapes"].items() if not k.startswith(("dist", "head_dist"))}
     shapes["pos_embed"] = [1, shapes["pos_embed"][1] - 1, 24]
@@ -427,7 +427,7 @@ def test_timm_with_a_representation_layer(tmp_path):
 
 
 def test_three_means_for_one_channel(tmp_path):
-    """As transformers writes them beside a model of gray images."""
+    """As transformers writes them for models of gray images."""
     golden = HUGGING_FACE["vit"]
     [kernel] = [name for name in golden["shapes"] if name.endswith("projection.weight")]
     width, _, *patch = golden["shapes"][kernel]

@@ -104,7 +104,7 @@ def test_files_of_another_kind(tmp_path):
         ({"pretrained_cfg": {"crop_mode": "border"}}, "crop_mode 'border' is not supported"),
         ({"pretrained_cfg": {"interpolation": "lanczos"}}, "'lanczos' is not supported"),
         ({"global_pool": "map"}, "global_pool 'map' is not supported"),
-        ({"input_size": [3, 64, 32]}, "not those of 64 x 32 pixels"),
+        ({"input_size": [3, 64, 32]}, "do not fit 64 x 32 pixels"),
         ({"model_args": {"num_heads": 5}}, "num_heads must divide embed_dim"),
     ],
 )

@@ -29,7 +29,7 @@ def write_marian(folder, **changed):
 
 
 def write_m2m100(folder, is_nllb=False, **changed):
-    """Of M2M100, whose vocabulary is not that of its SentencePiece model, or of NLLB."""
+    """Writes a folder of M2M100, whose ids are not those of SentencePiece, or of NLLB."""
     lines = [line for pair in phrasebook_pairs(200) for line in pair]
     model = spm(lines, "bpe", "nmt_nfkc", size=400)
     (folder / "sentencepiece.bpe.model").write_bytes(model)

@@ -153,10 +153,10 @@ REFUSED = {  # name: file, part of the message
         "damaged|broken",
     ),
     "no width.png": (png(8, 2, size=(0, 5), compressed=b""), f"{LARGE}|damaged"),
-    "2,000,000 texts.png": (png(8, 2) + 2_000_000 * b"zTXt", "at most 10 long texts"),
+    "2,000,000 texts.png": (png(8, 2) + 2_000_000 * b"zTXt", "at most 10 compressed texts"),
     "cut off.png": (png(8, 2)[:200], "damaged|truncated"),
     "claims 60 MP.png": (png(8, 2, size=(10_000, 6000), compressed=b""), LARGE),
-    "long texts.png": (png(8, 2, *11 * [TEXT]), "at most 10 long texts|too large"),
+    "long texts.png": (png(8, 2, *11 * [TEXT]), "at most 10 compressed texts|too large"),
     "60 MP.bmp": (changed(saved("BMP"), 18, struct.pack("<ii", 10_000, 6000)), LARGE),
     "cut off.gif": (saved("GIF")[:-20], "cut off|truncated"),
 }

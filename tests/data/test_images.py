@@ -245,7 +245,7 @@ def test_bad_folders(folder, tmp_path):
         image_folder(folder)
     for path in (folder / "test").rglob("*.png"):
         path.unlink()
-    with pytest.raises(DataError, match="test has no images in .* Fill it, or remove it"):
+    with pytest.raises(DataError, match="test has no images in .* Add images, or remove"):
         image_folder(folder)
     locked = folder / "train" / "red" / "locked"
     locked.mkdir(mode=0)
@@ -274,7 +274,7 @@ def test_copies_in_hidden_folders_are_not_read(folder, hidden):
 @pytest.mark.parametrize("test", ["test", "Testing", "val", "validation", "valid", "dev"])
 @pytest.mark.parametrize("train", ["train", "Training"])
 def test_folders_of_other_names(folder, train, test):
-    """Also for a class without test images: it is trained on, and said to be not tested."""
+    """A class without test images is trained on, and a note names it."""
     (folder / "train").rename(folder / train)
     write(folder / test / "red" / "deeper" / "one.PNG")
     (folder / test / "black").mkdir()
@@ -288,7 +288,7 @@ def test_folders_of_other_names(folder, train, test):
 
 
 def test_names_that_differ_in_case_or_spaces(folder):
-    """Of test images they are those of the training images, unless these are ambiguous."""
+    """Folders of test images match those of training images, unless that is ambiguous."""
     for name in ("Red", "black "):
         write(folder / "test" / name / "one.png")
     data = image_folder(folder)
@@ -304,7 +304,7 @@ def test_names_that_differ_in_case_or_spaces(folder):
     assert "Other classes differ in case or spaces only: RED." in image_folder(folder).notes
 
 
-def test_what_is_not_used_is_counted_and_named(folder):
+def test_unused_files_are_counted_and_named(folder):
     for name in ("test", "val"):
         write(folder / name / "red" / "one.png")
     for name in ("unlabeled/1.png", "train/2.png"):
@@ -321,7 +321,7 @@ def test_what_is_not_used_is_counted_and_named(folder):
         "Not used, beside the images: 2 (unlabeled, val).",
         "Not used, not in a class: 1 (train/2.png).",
         f"Not used, not an image: 7 ({', '.join(f'train/red/{n}.tif' for n in range(5))}, ...).",
-        "Not used, a link to a folder around it: 1 (train/red/loop).",
+        "Not used, a link to a parent folder: 1 (train/red/loop).",
     ]
 
 

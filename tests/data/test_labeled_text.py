@@ -59,7 +59,7 @@ def test_blank_lines_are_skipped_and_a_text_may_have_tabs(tmp_path):
 
 @pytest.mark.parametrize("separator", ["|", " ", "::"])
 def test_any_number_of_labels(separator, tmp_path):
-    """Each once, in any order; a text without labels is kept, one without a text is not."""
+    """Labels count once, in any order; rows without labels are kept, those without a text not."""
     sets = [["b"], [], ["a", "c"], ["c", "b", "a", "b"]]
     lines = [f"{separator.join(sets[n % 4])}\tnumber {n}" for n in range(800)]
     lines[2] = f" a {separator}{separator} c\tnumber 2"
@@ -84,9 +84,7 @@ def test_files_that_cannot_be_used(tmp_path):
         tsv(write(tmp_path / "wrong.tsv", ["a\tone", "no tab here"]))
     with pytest.raises(DataError, match="begins with a header, 'Label.ttext': remove its"):
         tsv(write(tmp_path / "header.tsv", ["Label\ttext", "a\tone"]))
-    with pytest.raises(
-        DataError, match="has 9 labels of 2 texts. Each line must be: label, tab, te"
-    ):
+    with pytest.raises(DataError, match="9 labels for 2 texts. Each line must be: label, tab, te"):
         tsv(write(tmp_path / "swapped.tsv", [f"a text {n}\t{'ab'[n % 2]}" for n in range(9)]))
     with pytest.raises(DataError, match=r"at least two labels. Received: \['a'\]"):
         tsv(write(tmp_path / "one.tsv", [f"a\t{n}" for n in range(200)]))

@@ -70,7 +70,7 @@ def test_no_target_of_a_held_out_pair_is_trained_on(tmp_path):
 
 
 def test_at_most_about_two_thousand_are_held_out(monkeypatch, file):
-    monkeypatch.setattr(text_rows, "_MOST_HELD_OUT", 50)
+    monkeypatch.setattr(text_rows, "_MAX_HELD_OUT", 50)
     for part in tsv(file)[1:3]:
         assert abs(len(list(part)) - 50) < 26  # three standard deviations, as above
 

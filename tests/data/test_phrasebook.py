@@ -71,7 +71,7 @@ def pairs():
     return phrasebook_pairs()
 
 
-def test_what_the_grammar_makes_of_witnesses(pairs):
+def test_the_grammar_generates_these_sentences(pairs):
     translations = dict(pairs)
     for line in WITNESSES.strip().splitlines():
         source, target = line.split(" | ")

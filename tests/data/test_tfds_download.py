@@ -37,7 +37,7 @@ def test_data_sets_that_are_not_there(read, name, own_data, tmp_path, monkeypatc
     message = f"(?s)no route.*--dataset (phrasebook|digits).*--data-dir.*{name}/[0-9].*{own_data}"
     with pytest.raises(DataError, match=message):
         read(name)
-    with pytest.raises(DataError, match="data are never downloaded to --data-dir"):
+    with pytest.raises(DataError, match="nothing is downloaded to --data-dir"):
         read(name, tmp_path)
     assert not any(tmp_path.iterdir())
 

@@ -101,7 +101,7 @@ def test_source_target_and_labels_belong_together(pairs):
 
 @pytest.mark.parametrize("tokens, num_shapes", [(64, 12), (512, 3), (512, 1)])
 def test_shapes_are_few_and_within_the_tokens(pairs, tokens, num_shapes, monkeypatch):
-    monkeypatch.setattr(token_batches, "MOST_SHAPES", num_shapes)
+    monkeypatch.setattr(token_batches, "MAX_SHAPES", num_shapes)
     steps = steps_per_epoch(pairs, tokens)
     dataset = training_batches(pairs, tokens).whole()
     shapes = collections.Counter()
@@ -210,7 +210,7 @@ def test_a_pair_that_fits_in_no_batch(pairs):
 def test_evaluation_batches(pairs, tokens):
     batches = arrays(evaluation_batches(pairs, tokens).whole())
     assert len(batches) == evaluation_batches(pairs, tokens).num_batches
-    assert len({labels.shape for _, labels, _ in batches}) <= token_batches.MOST_SHAPES
+    assert len({labels.shape for _, labels, _ in batches}) <= token_batches.MAX_SHAPES
     assert all(labels.size <= tokens for _, labels, _ in batches)
     found = list(rows(batches))
     assert len(found) == len(set(found)) == COUNT

@@ -10,8 +10,8 @@ import zoo
 from tests.deploy.small_models import LINES, small_translator
 from tests.deploy.test_programs import BLOCKED, alone, program
 from zoo.deploy import ctranslate2_format
-from zoo.deploy.errors import ExportError
 from zoo.deploy.export import DTYPES
+from zoo.errors import ExportError
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer, train_tokenizer
 
@@ -194,6 +194,6 @@ def test_files(exported):
     ],
 )
 def test_models_that_it_does_not_have(settings, reason, tmp_path):
-    with pytest.raises(ExportError, match=f"not have translation models with {reason}"):
+    with pytest.raises(ExportError, match=f"not support translation models with {reason}"):
         ctranslate2_format.write(small_translator(num_layers=1, **settings), tmp_path)
     assert not [*tmp_path.iterdir()]

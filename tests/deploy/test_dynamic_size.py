@@ -14,7 +14,7 @@ from tests.deploy.small_models import small_classifier
 from tests.deploy.test_programs import program
 from zoo.__main__ import main
 from zoo.deploy import onnx_format
-from zoo.deploy.errors import ExportError
+from zoo.errors import ExportError
 
 pytestmark = pytest.mark.ci
 

@@ -21,7 +21,7 @@ from tests.deploy.operations import assert_served, saved_operations
 from tests.deploy.small_models import small_classifier, small_generator
 from tests.server import toys
 from zoo.deploy.classifier_signatures import ClassifierSignatures
-from zoo.deploy.errors import ExportError
+from zoo.errors import ExportError
 from zoo.server.loading import load_all
 from zoo.tasks.generator import TextGenerator
 
@@ -147,7 +147,7 @@ def test_the_server_serves_it(exported, model):
 
 
 def follow_readme(folder):
-    """What the Python of the README of an export prints, where other packages are not."""
+    """The output of the Python code in the README of an export, without other packages."""
     [code] = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     others = {"zoo", "keras_hub", "tokenizers", "sentencepiece", "PIL", "sklearn"}
     code = f"import sys; sys.modules.update(dict.fromkeys({others}))\n{code}"
@@ -167,7 +167,7 @@ def test_the_readme_is_true(exported):
 
 
 @pytest.mark.slow
-def test_the_readme_of_a_classifier_is_true(classifier, digits_export, tmp_path):
+def test_the_readme_of_a_classifier_is_correct(classifier, digits_export, tmp_path):
     folder, image = (
         shutil.copytree(digits_export, tmp_path / "1"),
         np.full((20, 20, 1), 90, np.uint8),

@@ -13,8 +13,8 @@ import zoo
 from tests.deploy.small_models import random_images, small_classifier, small_text_classifier
 from zoo.__main__ import main
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
+from zoo.errors import ExportError
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.generator import TextGenerator
 
@@ -69,7 +69,7 @@ def test_several_labels(kind, digits_run, tmp_path):
     assert (description["problem"], description["top_k"]) == expected
     for format in ("saved_model", "onnx", "litert"):
         text = readme({**description, "format": format}, folder)
-        assert "each probability is a sigmoid of its own" in text
+        assert "probabilities are independent sigmoids" in text
 
 
 def test_the_folder_of_a_run_says_what_it_is(classifier, digits_run, digits_export):
@@ -109,7 +109,7 @@ def test_the_readme_of_every_format(digits_export, format, needs):
 NO_BEAM = "beam_size must be an integer of at least 3"
 WRONG = {
     "classifier": [
-        ({"format": "pickle"}, "can be exported as: saved_model, onnx, litert. Rec"),
+        ({"format": "pickle"}, "can be exported as saved_model, onnx, litert. Rec"),
         ({"dtype": "float16"}, r"has the dtypes of its model.*zoo.load\(path, dtype="),
         ({"dtype": "float64", "format": "onnx"}, "dtype must be one of .*'float64'"),
         ({"top_k": 0}, "top_k must be an integer from 1 to 10. Received: top_k=0"),
@@ -121,14 +121,14 @@ WRONG = {
         ({"n_best": 3, "beam_size": 2}, NO_BEAM),
         ({"n_best": "3"}, "n_best must be an integer of at least 1. Received: n_best='3'"),
         ({"n_best": 0}, "n_best must be an integer of at least 1"),
-        ({"format": "onnx"}, "a Translator can be exported as: saved_model, ctranslate2."),
+        ({"format": "onnx"}, "A Translator can be exported as saved_model, ctranslate2."),
         ({"length_penalty": math.inf}, "length_penalty must be a finite number"),
         ({"top_k": 2}, "has no option top_k"),
     ],
     "text_classes": [
         (
             {"format": "ctranslate2"},
-            "can be exported as: saved_model, onnx, litert. Rec",
+            "can be exported as saved_model, onnx, litert. Rec",
         ),
         ({"top_k": 4}, "top_k must be an integer from 1 to 3"),
         ({"dynamic_size": True}, "A TextClassifier has no option dynamic_size. Its model is a Enc"),
@@ -155,7 +155,7 @@ def test_wrong_options_are_named(kind, request, tmp_path):
 
 def test_what_cannot_be_exported_is_refused(translations, generations, tmp_path):
     translator, generator = translations.original, generations.original
-    with pytest.raises(ExportError, match="what zoo.load returns.*Transformer"):
+    with pytest.raises(ExportError, match="a task that zoo.load returns.*Transformer"):
         zoo.export(translator.model, tmp_path / "1")
     special = generator.special_tokens._replace(start=100)
     other = TextGenerator(generator.model, generator.tokenizer, special)

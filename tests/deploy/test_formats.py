@@ -19,9 +19,8 @@ from tests.deploy.small_models import (
 )
 from tests.text.library import wordpiece
 from zoo.deploy import checks, litert_format, onnx_format
-from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import write_data
-from zoo.errors import UserError
+from zoo.errors import ExportError, UserError
 from zoo.tasks.classifier import PROBLEMS, TextClassifier
 
 pytestmark = pytest.mark.ci
@@ -95,7 +94,7 @@ def test_mixed_precision_is_exported_in_float32(format, tmp_path):
 
 @formats
 def test_a_text_classifier(format, tmp_path):
-    """Of several labels: those of one are computed as those of images."""
+    """With several labels; single labels are computed as for images."""
     classifier = small_text_classifier()
     classifier.problem = "multi_label"
     report = format.write(classifier, tmp_path)

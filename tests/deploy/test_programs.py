@@ -80,7 +80,7 @@ def test_classes_are_those_of_the_zoo(problem, tmp_path):
             np.testing.assert_allclose(*shares, rtol=1e-4, atol=1e-4)  # sums in another order
 
 
-def test_what_cannot_be_classified_is_named(classification, tmp_path):
+def test_invalid_images_are_named(classification, tmp_path):
     classifier, _, driver = classification
     [image] = random_images(classifier, 1)
     (tmp_path / "broken.jpg").write_bytes(b"no image")

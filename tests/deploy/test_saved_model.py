@@ -24,8 +24,8 @@ from tests.deploy.test_every_kind import TEXTS, assert_answers
 from tests.tasks.test_encoder import sentence_encoder
 from zoo.__main__ import main
 from zoo.data.phrasebook import phrasebook_pairs
-from zoo.deploy.errors import ExportError
 from zoo.deploy.translator_signatures import TranslatorSignatures
+from zoo.errors import ExportError
 from zoo.models.attention_rollout import attention_rollout
 from zoo.tasks.padded_batches import BATCH_SIZES
 
@@ -164,8 +164,8 @@ def test_texts_are_translated_as_the_zoo_does(translator, translate, signature, 
         assert_answers(translate(signature, texts=texts[:1]), expected[:1])
 
 
-def test_texts_are_translated_as_they_are_if_wanted(tmp_path):
-    """Chosen when exported."""
+def test_texts_can_be_translated_as_they_are(tmp_path):
+    """An option of the export."""
     small, texts = small_translator(num_layers=1), ["a.  b.\n c.", "the cat", " ", "---"]
     small.save(tmp_path / "run")
     folders = [str(tmp_path / "run"), str(tmp_path / "whole")]
@@ -305,7 +305,7 @@ def test_features_of_an_encoder_of_texts(tmp_path):
     assert b"The maximum is 24 tokens." in found["error"][0] and not found["features"][0].any()
     np.testing.assert_allclose(found["features"][1:], encoder(TEXTS), atol=1e-4)
     assert "24 tokens" in (folder / "README.md").read_text()
-    with pytest.raises(ExportError, match="a TextEncoder can be exported as: saved_model."):
+    with pytest.raises(ExportError, match="A TextEncoder can be exported as saved_model."):
         zoo.export(encoder, tmp_path / "2", format="onnx")
     with pytest.raises(ExportError, match="A TextEncoder has no option top_k"):
         zoo.export(encoder, tmp_path / "2", top_k=1)

@@ -14,9 +14,8 @@ from tests.checkpoints.translation_folders import pieces, spm
 from tests.deploy.operations import assert_served, operations
 from tests.text.library import byte_level_bpe, wordpiece
 from tests.text.samples import LINES, SAMPLE
-from zoo.deploy.errors import ExportError
 from zoo.deploy.text_graph import TextGraph
-from zoo.errors import UserError
+from zoo.errors import ExportError, UserError
 from zoo.text.published import BYTE_ALPHABET
 from zoo.text.sentencepiece import KINDS, SentencePieceTokenizer, train_tokenizer
 

@@ -178,10 +178,10 @@ def test_averaged_weights_of_pytorch_and_whole_models(tmp_path):
             "another shape. Pass ema=False for state_dict",
         ),
         (lambda now: {"generator": now, "discriminator": dict(now)}, "several models: gen"),
-        (lambda now: {"ema": {}, "optimizer": {"state": {0: now}}}, "holds no tensors by name"),
-        (lambda now: {}, "holds no tensors by name"),
-        (lambda now: [now], "holds no tensors by name"),
-        (lambda now: now["head.bias"], "holds no tensors by name"),
+        (lambda now: {"ema": {}, "optimizer": {"state": {0: now}}}, "contains no tensors by name"),
+        (lambda now: {}, "contains no tensors by name"),
+        (lambda now: [now], "contains no tensors by name"),
+        (lambda now: now["head.bias"], "contains no tensors by name"),
     ],
 )
 def test_files_without_one_model(content, message, tmp_path, capsys):
@@ -210,7 +210,7 @@ def test_channels(old, new, dtype, tmp_path, capsys):
     model, path = published("plain", in_chans=old).to(getattr(torch, dtype)), tmp_path / "a.pth"
     torch.save(model.state_dict(), path)
     loaded = zoo.load(path, num_heads=3, input_shape=(32, 32, new))
-    assert f"the patches of {old} channels are adapted to {new}" in capsys.readouterr().out
+    assert f"adapted from {old} channels to {new}" in capsys.readouterr().out
     expected = adapt_input_conv(new, model.patch_embed.proj.weight, old).float()
     expected = expected.detach().numpy().transpose(2, 3, 1, 0)
     found = loaded.model.patch_embed.projection.kernel

@@ -183,8 +183,8 @@ VALUES |= {"bool_val": st.booleans(), "string_val": st.binary(max_size=3)}
 
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.sampled_from([(f, d) for f, dtypes in FIELDS.items() for d in dtypes]))
-def test_a_tensor_is_read_as_it_is_meant_or_refused_by_its_name(data, own):
-    """Whatever fields are filled: values, or bytes, and only of the right number and range."""
+def test_tensors_are_read_correctly_or_refused_by_name(data, own):
+    """Values or bytes in any field; only the right number and range are accepted."""
     field, dtype = own
     kind = tf.as_dtype(dtype)
     shape = data.draw(st.lists(st.integers(0, 3) | st.just(-1) | st.just(2**40), max_size=2))
@@ -279,7 +279,7 @@ def test_messages_that_do_not_come_shut_nobody_out():
 
 @pytest.mark.ci
 def test_large_messages_do_not_fill_the_memory(home):
-    """8 that are received, 8 that wait and 2 that are read, each in few copies, are released."""
+    """The memory of 8 received, 8 waiting and 2 parsed messages, with few copies each, is freed."""
     port = toys.free_port()
     process, *_ = toys.start([home / "vit"], grpc_port=port)
     status = pathlib.Path(f"/proc/{process.pid}/status")

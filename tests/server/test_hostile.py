@@ -155,7 +155,7 @@ def test_clients_that_do_not_read_do_not_keep_their_answers(limits, more):
 
 @pytest.mark.parametrize("host", [b"localhost", b"evil.example"])
 @pytest.mark.parametrize("pause", [0.0, 0.2])
-def test_a_body_that_is_wrong_after_the_answer(url, capfd, host, pause):
+def test_an_invalid_body_after_the_answer(url, capfd, host, pause):
     with connected(url) as client:
         client.sendall(HEAD.replace(b"localhost", host) + b"Transfer-Encoding: chunked\r\n\r\n")
         time.sleep(pause)

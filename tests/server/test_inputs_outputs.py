@@ -38,7 +38,7 @@ def test_a_single_input_needs_no_name(form):
 
 def test_bytes():
     values = [{"b64": "aW1hZ2UgYnl0ZXM="}, "é", {"b64": "AP8"}, {"b64": "AP8=\n"}, {"b64": ""}]
-    values.append({"b64": "-_8="})  # of the URL-safe alphabet
+    values.append({"b64": "-_8="})  # URL-safe alphabet
     found = decode({"instances": values}, spec(tf.string, None))["x"]
     assert found.tolist() == [
         b"image bytes",

@@ -148,5 +148,5 @@ def test_a_port_that_is_taken(home):
 
 def test_limits_that_make_no_sense():
     for name in ("max_batch", "max_queue", "max_body", "request_timeout", "calls_at_once"):
-        with pytest.raises(ServerError, match=f"{name} must be above 0"):
+        with pytest.raises(ServerError, match=f"{name} must be greater than 0"):
             serve(["toy"], **{name: 0})

@@ -227,10 +227,10 @@ def test_a_length_of_the_tokenizer(tmp_path):
     assert zoo.load(folder).model.max_length == zoo.load(folder, num_classes=2).model.max_length
 
 
-def test_what_is_not_used_is_named(tmp_path, capsys):
+def test_unused_settings_are_named(tmp_path, capsys):
     library = {"similarity_fn_name": "dot", "default_prompt_name": None}
     zoo.load(sentence_encoder(tmp_path, config_sentence_transformers=library))
-    assert "is the cosine, not similarity_fn_name='dot'" in capsys.readouterr().out
+    assert "similarity_fn_name='dot' is ignored" in capsys.readouterr().out
     zoo.load(folder_of(tmp_path / "model", "bert"), num_classes=0)
     told = "an encoder. For a classifier with a new head, pass num_classes. Not used: classifier"
     assert f"{told}, pooler." in capsys.readouterr().out

@@ -370,7 +370,7 @@ def test_the_layout_is_kept(translator):
     assert several == [(f"\t{text}\n", score) for text, score in plain]
 
 
-def test_what_is_too_long_keeps_its_layout(translator):
+def test_long_texts_keep_their_layout(translator):
     paragraphs = "\n\n".join(["  the dog eats bread. a cat sees it.  the red house"] * 8)
     expected = translator([paragraphs])
     assert translator([paragraphs], sentences=False, too_long="split") == expected
@@ -458,7 +458,7 @@ def test_the_command_line(translator, folder, tmp_path, capsys, monkeypatch):
         ("translate {run} --file {here}", "cannot be read: Is a directory"),
         ("translate {here}/nowhere a --file {here}/latin1.txt", "Pass texts or --file, not both"),
         ("translate {here}/nowhere a", "no file or folder"),
-        ("translate {run} a --tgt-lang es", "is a run, which is loaded as it was trained"),
+        ("translate {run} a --tgt-lang es", "is a run without a Vision Transformer"),
         ("translate {here}/nowhere a b --attention x.png", "--attention takes one text"),
         ("translate {run} a --beam-size -1", "beam_size must be an integer of at least 1"),
     ],

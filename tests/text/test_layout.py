@@ -1,4 +1,4 @@
-"""Texts are taken apart, in Python and in graphs, and are the same text again when joined."""
+"""Texts are split into sentences, in Python and in graphs, and joined without loss."""
 
 import numpy as np
 import pytest
@@ -112,7 +112,7 @@ def test_sentences_of_a_corpus_are_found():
         ("😀", 0, ["😀"]),
     ],
 )
-def test_what_is_too_long_is_cut(text, longest, expected):
+def test_long_sentences_are_split(text, longest, expected):
     assert cut(["", text, " "], lambda part: len(part) <= longest) == ["", *expected, " "]
 
 
@@ -141,6 +141,6 @@ def test_translations_in_the_place_of_sentences():
     "unit", [" ", ". ", '."', "« .", "a\n", "Mr. ", "a. " + " " * 500, "'a", "<p", " |α;"]
 )
 def test_long_texts_take_time_in_proportion(unit):
-    """100,000 characters of anything: a square of it would take hours."""
+    """For 100,000 characters of any kind: quadratic time would be hours."""
     text = unit * (100_000 // len(unit))
     assert "".join(take_apart(text)) == text

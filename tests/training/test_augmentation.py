@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.data.worker_batches import Rows
+from zoo.data.worker_batches import BatchRows
 from zoo.training import augmentation, rand_augment
 from zoo.training.augmentation import Augmentation
 from zoo.training.rand_augment import OPERATIONS
@@ -22,7 +22,7 @@ WITHOUT_STRENGTH = {"identity", "autocontrast", "equalize"}
 
 
 def every_row(images):
-    return Rows(tf.range(len(images)), len(images))
+    return BatchRows(tf.range(len(images)), len(images))
 
 
 def only(**settings):

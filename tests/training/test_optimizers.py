@@ -58,8 +58,8 @@ def test_only_matrices_decay(optimizer):
     "optimizer, options",
     [(adamw, {}), (muon, {}), *((make, {"rate_factors": [0.5] * 37}) for make in (adamw, sgd))],
 )
-def test_a_model_that_was_loaded_trains_on_alike(optimizer, options, tmp_path):
-    """To the last bit: the config has the factors, and what is exempt from weight decay."""
+def test_a_loaded_model_trains_on_identically(optimizer, options, tmp_path):
+    """Bit for bit: the config has the factors and the exemptions from weight decay."""
     model = compiled(optimizer, **options)
     random = np.random.default_rng(0)
     gradients = [keras.ops.array(random.normal(size=v.shape)) for v in model.trainable_variables]

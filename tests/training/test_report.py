@@ -111,7 +111,7 @@ MECAB = [f"sacrebleu.tokenizers.tokenizer_{code}_mecab.MeCab" for code in ("ja",
     ],
 )
 def test_the_tokenizer_of_bleu_is_that_of_the_script(reference, tokenizer, monkeypatch):
-    """Its scores are sacrebleu's own, and not 0 if most of a text is right."""
+    """Scores are those of sacrebleu, and not 0 if most of a text is correct."""
     for package in MECAB:
         monkeypatch.setattr(package, None)
     references = [reference, reference * 2]

@@ -447,7 +447,7 @@ TWO = {"kind": MEAN, "size": SUM}
         (Unused, dataset(X, Y), "The model unused.* must be compiled"),
         (classifier, dataset(X), "must give .inputs, labels. or .inputs, labels, weights"),
         (two_outputs, dataset(X, Y, {"kind": Y, "size": Y}), "must be one tensor, for all outputs"),
-        (lambda: compiled(OwnLoss()), dataset(X, Y), "OwnLoss has its own compute_loss, which"),
+        (lambda: compiled(OwnLoss()), dataset(X, Y), "OwnLoss overrides compute_loss, which"),
         (lambda: compiled(Misfit(3)), dataset(X, Y), "Misfit cannot be saved: .* get_config"),
         (lambda: compiled(Unused(), TWO), dataset(X, Y), "All losses of a model must have"),
         (lambda: compiled(Unused(), NONE), dataset(X, Y), "All losses .* Received: None"),
@@ -473,14 +473,14 @@ def test_validation_data_and_arguments_that_cannot_be_used(tmp_path):
         with pytest.raises(DataError, match="validation_data must"):
             run.train(classifier(), dataset(X, Y), epochs=1, validation_data=data)
     for number in (0, 3, (1, 2)):
-        message = re.escape(f"1 to the epochs of the run, 2. Received: {number}")
+        message = re.escape(f"1 to the number of epochs, 2. Received: {number}")
         with pytest.raises(UserError, match=message):
             run.train(classifier(), dataset(X, Y), epochs=2, validation_freq=number)
     assert not (tmp_path / "run").exists()
 
 
 class Spoil(keras.callbacks.Callback):
-    """Makes all epochs but the first two bad ones."""
+    """Makes all epochs after the second worse."""
 
     def on_epoch_begin(self, epoch, logs=None):
         for weight in self.model.trainable_variables if epoch > 1 else ():
@@ -488,7 +488,7 @@ class Spoil(keras.callbacks.Callback):
 
 
 def test_the_weights_of_the_best_epoch_are_restored(tmp_path):
-    """Also when the run was interrupted and has stopped."""
+    """Also if the run was interrupted after it had stopped."""
     data = dataset(X, Y)
     expected = train(classifier, data, tmp_path / "best", epochs=2)
     settings = {"epochs": 9, "restore_best": True}

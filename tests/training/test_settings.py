@@ -87,7 +87,7 @@ def test_what_resuming_allows():
         ("translate", {"warmup_steps": 0}, "--warmup-steps must be at least 1"),
         ("translate", {"test_source": "b", "target": "c"}, "--target, --test-source: .* --source"),
         ("translate", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
-        ("translate", {"src_lang": "en"}, "--src-lang: only a model of --weights"),
+        ("translate", {"src_lang": "en"}, "--src-lang: languages are for a model of --weights"),
         ("translate", {"seed": 2**32}, "--seed must be from 0 to 4294967295"),
         ("text_classifier", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
         ("text_classifier", {"max_length": 2}, "--max-length must be at least 3"),

@@ -1,4 +1,4 @@
-"""Trained weights: those of runs, and published ones, each format a table of names."""
+"""Loads saved runs and published weights; each format has a table that maps its names to ours."""
 
 from zoo.checkpoints.formats import is_checkpoint, load
 from zoo.errors import CheckpointError

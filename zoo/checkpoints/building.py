@@ -1,4 +1,4 @@
-"""What all published models share: their creation, and the classification head."""
+"""Builds published models, and decides which classification head they have."""
 
 import re
 
@@ -9,19 +9,20 @@ from zoo.errors import CheckpointError, checked
 # The tensors of heads, also of other tasks and of pre-training.
 HEADS = r"(cls|fc|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
 HEADS += r"|decoder(_\w+)?)[./].*"
-# More than any model has; others take hours, or gigabytes, for which TensorFlow waits 10 s.
+# No published model exceeds these; damaged metadata would take hours or gigabytes to build.
 MAX_CLASSES, MAX_LAYERS = 1_000_000, 1000
-_MOST = {"num_layers": MAX_LAYERS, "embed_dim": 100_000, "ff_dim": 100_000}
+_MAXIMA = {"num_layers": MAX_LAYERS, "embed_dim": 100_000, "ff_dim": 100_000}
 
 
 def head_classes(tensors, class_names, options):
-    """The class names of the head, and whether it is not that of the file. An encoder has none.
+    """Returns the class names, [] for an encoder, and whether the head of the file is not used.
 
-    `class_names` are those of the file, `options` those of `zoo.load`, which lose `num_classes`.
+    `class_names` are those of the head in the file, [] if it has none. `options` are those of
+    `zoo.load`, from which `num_classes` is removed.
     """
-    asked, count = options.pop("num_classes", None), len(class_names)
-    if asked is not None:
-        count = checked("num_classes", asked, int, 0, MAX_CLASSES)
+    requested, count = options.pop("num_classes", None), len(class_names)
+    if requested is not None:
+        count = checked("num_classes", requested, int, 0, MAX_CLASSES)
     if count == len(class_names) > 0:
         return class_names, False
     new = f"the classification head is new, with {count} classes."
@@ -35,18 +36,17 @@ def head_classes(tensors, class_names, options):
 
 
 def create_model(create, tensors, settings, options=None):
-    """Calls `create`, such as `zoo.causal_lm`, with `settings` that the dict `options` replaces."""
+    """Calls `create`, such as `zoo.causal_lm`, with `settings` updated by `options`, two dicts."""
     options = options or {}
     try:
-        if "input_shape" in options and "input_shape" not in settings:  # Keras would take it
-            raise ValueError("input_shape is an option of models of images only.")
+        if "input_shape" in options and "input_shape" not in settings:  # Keras would accept it
+            raise ValueError("input_shape is an option of image models only.")
         settings = {**settings, **options}
-        for name, most in _MOST.items():
-            value = settings.get(name, 1)
-            if (name, value) != ("ff_dim", None):
-                checked(name, value, int, 1, most)
+        for name, maximum in _MAXIMA.items():
+            if settings.get(name) is not None:
+                checked(name, settings[name], int, 1, maximum)
         return create(**settings)
     except (MemoryError, TypeError, ValueError, tf.errors.OpError) as error:
-        reason = str(error).split("}} ")[-1].split(" [Op:")[0]  # without TensorFlow's names
+        reason = str(error).split("}} ")[-1].split(" [Op:")[0]  # without the names of operations
         given = "".join(f", {name}={value!r}" for name, value in options.items())
         raise CheckpointError(f"{tensors.path}{given}: {reason}") from None

@@ -1,8 +1,8 @@
-"""Published models by name: "hf://owner/name" of the Hugging Face Hub, "kaggle://..." of Kaggle.
+"""Downloads published models from the Hugging Face Hub, "hf://...", and Kaggle, "kaggle://...".
 
-Files are downloaded into the cache of the package huggingface_hub or kagglehub, from the former
-only those that are read. These packages also read access tokens and environment variables
-(HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE) and show progress.
+The packages huggingface_hub and kagglehub download into their own caches, read access tokens and
+environment variables (HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE), and show progress. From the Hugging
+Face Hub, only the files that `zoo.load` reads are downloaded.
 """
 
 import functools
@@ -21,7 +21,7 @@ _METADATA = (
     "metadata.json sentence_bert_config.json config_sentence_transformers.json "
     "?_Pooling/config.json"
 ).split()
-# In the order of preference: what holds no pickles comes first.
+# In order of preference: formats without pickles first.
 _WEIGHTS = (
     ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
     ("model.weights.h5", "task.weights.h5"),
@@ -31,24 +31,24 @@ _HANDLE = re.compile(r"(?P<repo>([\w.-]+/)?[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
 def is_name(path):
-    """Whether a path is the name of a published model."""
+    """Whether a path is the name of a model on a hub."""
     return isinstance(path, str) and path.startswith(SCHEMES)
 
 
 def download(name, revision=None):
-    """The folder of a published model, which is downloaded unless it is in the cache.
+    """Downloads a published model, unless it is in the cache.
 
     Args:
-        name: "hf://owner/name", also with a revision, "hf://owner/name@main"; or
-            "kaggle://owner/model/framework/variation", also with a version.
-        revision: branch, tag or commit on the Hugging Face Hub; its main branch by default.
+        name: "hf://owner/name" or "hf://owner/name@revision"; or
+            "kaggle://owner/model/framework/variation", with or without "/version".
+        revision: branch, tag or commit on the Hugging Face Hub; the main branch by default.
 
     Returns:
-        `pathlib.Path`.
+        `pathlib.Path` of the folder.
 
     Raises:
-        CheckpointError: if the name is malformed, there is no such model, it may not be read, or it
-            is not in the cache and there is no network.
+        CheckpointError: if the name is malformed, the model does not exist or access to it is
+            denied, or it is not in the cache and there is no network.
         zoo.errors.UserError: if huggingface_hub or kagglehub is not installed.
     """
     if name.startswith("kaggle://"):
@@ -56,7 +56,7 @@ def download(name, revision=None):
     match = _HANDLE.fullmatch(name.removeprefix("hf://"))
     if match is None:
         raise CheckpointError(
-            f"{name} is not a name of the Hugging Face Hub: these are hf://owner/name, or "
+            f"{name} is not the name of a model on the Hugging Face Hub: use hf://owner/name or "
             "hf://owner/name@revision."
         )
     return _from_hugging_face(name, match["repo"], revision or match["revision"])
@@ -73,42 +73,43 @@ def _from_hugging_face(name, repo, revision):
         reason = f"it has no weights that can be read: none of {kinds}, nor a model of Marian."
     except errors.GatedRepoError:
         reason = (
-            "its owner asks for consent. Give it on the page of the model, then run "
+            "its owner asks for consent. Accept the conditions on the page of the model, then run "
             "`hf auth login` or set HF_TOKEN."
         )
     except errors.RevisionNotFoundError:
         reason = f"it has no revision {revision!r}."
     except errors.RepositoryNotFoundError:
         reason = (
-            "there is no such model, or it is private. Look for its exact name; for a private "
-            "model run `hf auth login` or set HF_TOKEN. Data sets and Spaces are not models."
+            "there is no such model, or it is private. Check the name; for a private model, run "
+            "`hf auth login` or set HF_TOKEN. Data sets and Spaces cannot be loaded."
         )
     except errors.LocalEntryNotFoundError as error:
         is_offline = needed("huggingface_hub.constants").HF_HUB_OFFLINE
         cause = "HF_HUB_OFFLINE is set" if is_offline else error.__cause__ or error
         reason = (
             f"it is not in the cache, and the Hub cannot be reached ({cause}). Connect once, or "
-            "download it elsewhere and pass the folder."
+            "download the model elsewhere and pass its folder."
         )
     except CheckpointError as error:
         reason = str(error)
-    except Exception as error:  # those of connections have no base class
+    except Exception as error:  # connection errors have no common base class
         reason = f"it cannot be downloaded ({type(error).__name__}: {error})."
     raise CheckpointError(f"{name}: {' '.join(reason.split())}") from None
 
 
 def _folder(download):
-    """The folder with the files that are read; None if there are no weights among them."""
+    """Downloads the files that `zoo.load` reads; returns their folder, or None without weights."""
 
     def fetch(allowed, ignored=()):
         return pathlib.Path(download(allow_patterns=[*allowed], ignore_patterns=[*ignored]))
 
     folder = fetch([*_METADATA, "*.yml", "*.spm"], ["*/*.yml", "*/*.spm"])
     if not (folder / "config.json").is_file():
-        # "*" stands for folders, too; "lex*" are lexical shortlists
+        # "*" also matches folders; "lex*" are lexical shortlists
         fetch((f"*{ending}" for ending in marian_folder.FILES), ["*/*", "lex*"])
         return folder if marian_folder.is_folder(folder) else None
-    formats.reader(folder, read_json(folder / "config.json"))  # an error before gigabytes
+    # raises an error before gigabytes are downloaded
+    formats.find_format(folder, read_json(folder / "config.json"))
     for weights in _WEIGHTS:
         fetch([*_METADATA, *weights])
         if any(file for pattern in weights for file in folder.glob(pattern)):
@@ -120,16 +121,16 @@ def _from_kaggle(name, revision):
     handle = name.removeprefix("kaggle://")
     if handle.count("/") not in (3, 4) or revision is not None:
         raise CheckpointError(
-            f"{name} is not a name of a model of Kaggle: these are "
-            "kaggle://owner/model/framework/variation, also with /version, without a revision. "
-            f"Received: revision={revision!r}."
+            f"{name} is not the name of a model on Kaggle: use "
+            "kaggle://owner/model/framework/variation or .../variation/version, without a "
+            f"revision. Received: revision={revision!r}."
         )
     kagglehub = needed("kagglehub")
     try:
         return pathlib.Path(kagglehub.model_download(handle))
-    except Exception as error:  # those of kagglehub have no base class
+    except Exception as error:  # the errors of kagglehub have no common base class
         raise CheckpointError(
-            f"{name}: {error} Check the name and the network; a model whose conditions have to be "
-            "accepted also needs KAGGLE_API_TOKEN. Without a network, name the version that is in "
-            "the cache: .../framework/variation/version."
+            f"{name}: {error} Check the name and the network; a gated model also needs "
+            "KAGGLE_API_TOKEN. Without a network, add the version that is in the cache: "
+            ".../framework/variation/version."
         ) from None

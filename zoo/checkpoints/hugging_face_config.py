@@ -1,4 +1,4 @@
-"""The metadata of Hugging Face's folders: config.json and preprocessor_config.json."""
+"""Metadata in Hugging Face's folders: config.json and preprocessor_config.json."""
 
 import json
 import re
@@ -20,28 +20,40 @@ ACTIVATIONS = {
 }
 ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 PROBLEMS = {f"{problem}_classification": problem for problem in ("single_label", "multi_label")}
-# Pillow's numbers of filters
-INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
-# The defaults of transformers' image processors, by the beginning of their names.
+INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}  # `PIL.Image.Resampling`
+# Default settings of transformers' image processors: of most, and by the beginning of their names.
 _PROCESSOR = {
-    **{"do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255},
-    **{"image_mean": 0.5, "image_std": 0.5, "do_center_crop": False, "crop_size": 224},
-    **{"size": 224, "resample": 2},
+    "do_resize": True,
+    "size": 224,
+    "resample": 2,
+    "do_center_crop": False,
+    "crop_size": 224,
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": 0.5,
+    "image_std": 0.5,
 }
-_CLIP = {"image_mean": (0.48145466, 0.4578275, 0.40821073), "do_center_crop": True, "resample": 3}
-_CLIP |= {"image_std": (0.26862954, 0.26130258, 0.27577711)}
+_CLIP = {
+    "resample": 3,
+    "do_center_crop": True,
+    "image_mean": (0.48145466, 0.4578275, 0.40821073),
+    "image_std": (0.26862954, 0.26130258, 0.27577711),
+}
 _PROCESSORS = {
     "ViT": {},
     "DeiT": {"size": 256, "do_center_crop": True, "resample": 3},
-    **dict.fromkeys(("Bit", "CLIP"), _CLIP),
+    "Bit": _CLIP,
+    "CLIP": _CLIP,
 }
-# Settings that change no pixels.
-_PROCESSED = r"_.*|.*_type|.*_class|do_convert_rgb|default_to_square|(input_)?data_format|device"
-_PROCESSED += r"|return_tensors|disable_grouping|image_seq_length"
+_NO_EFFECT = (  # settings that do not affect pixels
+    r"_.*|.*_type|.*_class|do_convert_rgb|default_to_square|(input_)?data_format|device"
+    r"|return_tensors|disable_grouping|image_seq_length"
+)
 
 
 def read_json(path, default=None):
-    """A file of metadata as a dict; `default`, if it is given and there is no such file."""
+    """Reads a JSON object as a dict; without such a file, returns `default` unless it is None."""
     if default is not None and not path.is_file():
         return default
     try:
@@ -49,12 +61,12 @@ def read_json(path, default=None):
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}.") from None
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path} does not hold a JSON object.")
+        raise CheckpointError(f"{path} does not contain a JSON object.")
     return content
 
 
 def activation(folder, config):
-    """The activation of the feed-forward network, by its name in the zoo."""
+    """Returns our name of the activation of the feed-forward networks."""
     name = config.get("hidden_act") or config.get("activation_function")
     if name not in ACTIVATIONS:
         raise CheckpointError(f"{folder}: the activation {name!r} is not supported.")
@@ -62,10 +74,10 @@ def activation(folder, config):
 
 
 def class_names(folder, config, classes, options, problem=None):
-    """The names of the classes of the head; [] if there is none, or `options` ask for another.
+    """Returns the class names of a head with `classes` outputs; [] if there is none, or not used.
 
-    If config.json names none, there are two, as in transformers. The head has `classes` outputs;
-    a `problem` says why it cannot be used.
+    If config.json names no classes, there are two, as in transformers. `problem` says why the head
+    cannot be used: an error, unless `options` have `num_classes`.
     """
     problem_type = config.get("problem_type") or "single_label_classification"
     fewest = 1 if problem_type == "multi_label_classification" else 2
@@ -75,7 +87,7 @@ def class_names(folder, config, classes, options, problem=None):
             "classes, as in a regression"
         )
     if problem and classes and "num_classes" not in options:
-        advice = "Pass num_classes=..., for a new head, or 0 for an encoder."
+        advice = "Pass num_classes for a new head, or num_classes=0 for an encoder."
         raise CheckpointError(f"{folder}: {problem}. {advice}")
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     try:
@@ -85,21 +97,21 @@ def class_names(folder, config, classes, options, problem=None):
 
 
 def check_settings(path, settings, supported):
-    """Raises `CheckpointError` where a file of settings has another value than `supported`."""
+    """Raises `CheckpointError` if a setting differs from its value in `supported`."""
     for name, value in supported.items():
         if settings.get(name) not in (None, value):
             raise CheckpointError(f"{path}: {name}={settings[name]!r} is not supported.")
 
 
 def warn_ignored(path, settings, names):
-    """Warns of the settings of these names, if there are some."""
+    """Warns that the settings of these names are ignored, if there are any."""
     if names:
         named = ", ".join(f"{name}={settings[name]!r}" for name in sorted(names))
         warnings.warn(f"{path}: settings that are ignored: {named}.", stacklevel=3)
 
 
 def preprocessing(folder, config, size):
-    """What the folder's image processor does, for a model of images of `size` (H, W)."""
+    """Returns `ImagePreprocessing` like the image processor of a folder; `size` is (H, W)."""
     path = folder / "preprocessor_config.json"
     channels = config.get("num_channels", 3)
     half = (0.5,) * channels
@@ -115,7 +127,7 @@ def preprocessing(folder, config, size):
     if abs((scale := settings["rescale_factor"]) * 255 - 1) > 1e-6:
         raise CheckpointError(f"{path}: rescale_factor {scale} is not supported.")
     ignored = {name for name in settings.keys() - _PROCESSOR.keys() if settings[name]}
-    warn_ignored(path, settings, {x for x in ignored if not re.fullmatch(_PROCESSED, x)})
+    warn_ignored(path, settings, {x for x in ignored if not re.fullmatch(_NO_EFFECT, x)})
     mean, std = (np.ravel(settings[name]).tolist() for name in ("image_mean", "image_std"))
     if not settings["do_normalize"]:
         mean, std = [0.0], [1.0]
@@ -128,7 +140,7 @@ def preprocessing(folder, config, size):
         raise CheckpointError(f"{path}: crop_size {crop} is larger than size {resize}.")
     return ImagePreprocessing(
         image_size=crop or (resize if isinstance(resize, tuple) else (resize, resize)),
-        channels=3 if len(mean) == 3 else channels,  # until it is adapted
+        channels=3 if len(mean) == 3 else channels,  # adapted to the model later
         mean=tuple(mean),
         std=tuple(std),
         resize=resize,
@@ -137,8 +149,9 @@ def preprocessing(folder, config, size):
 
 
 def _size(path, size, is_square=True):
-    """{"height": 224, "width": 224} or [224, 224] -> (224, 224), so is 224 if `is_square`;
-    {"shortest_edge": 256} -> 256."""
+    """Converts {"height": 224, "width": 224}, [224, 224] and, if `is_square`, 224 to (224, 224);
+    {"shortest_edge": 256} to 256.
+    """
     if isinstance(size, list) and len(size) == 2:
         return int(size[0]), int(size[1])
     if isinstance(size, dict):

@@ -1,7 +1,7 @@
-"""Hugging Face's tokenizer files of GPT-2 and BERT.
+"""Reads Hugging Face's tokenizers of GPT-2 and BERT.
 
-These are tokenizer.json, or else the vocabulary in files of its own; and tokenizer_config.json,
-whose settings go before those of tokenizer.json, as in transformers.
+The vocabulary is in tokenizer.json, or else in files of its own. As in transformers, the settings
+of tokenizer_config.json override those of tokenizer.json.
 """
 
 import json
@@ -11,7 +11,7 @@ from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError, TokenizerError
 from zoo.text.published import CONTINUATION, LibraryTokenizer
 
-# What the tokenizers do, as tokenizer.json has it; it may also leave it out.
+# The supported settings in tokenizer.json, which may also omit them.
 _GPT2 = {
     "normalizer": {"type": None},
     "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
@@ -34,14 +34,14 @@ _BERT = {
     },
 }
 _ADDED = {"special": True} | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-# Classes of tokenizers that compute the same.
-_LIKE_BERT = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+_BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")  # equivalent
 
 
 def byte_level_bpe(folder, vocab_size):
-    """GPT-2's tokenizer, and whether it begins each text with the start token.
+    """Returns GPT-2's tokenizer, and whether it begins each text with the start token.
 
-    Of the `vocab_size` tokens of the model, those that the files do not have are not used.
+    Ids below `vocab_size`, the number of tokens of the model, that are not in the files get names
+    such as "[unused 7]" and are never used.
     """
     settings, content = _settings(folder), _tokenizer_json(folder, _GPT2, "vocab.json")
     if content is None:
@@ -50,16 +50,16 @@ def byte_level_bpe(folder, vocab_size):
         content = {"model": {"vocab": read_json(folder / "vocab.json"), "merges": merges}}
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
     vocab, control = _with_control(folder, content, settings, names)
-    merges = [m.split(" ") if isinstance(m, str) else m for m in content["model"]["merges"]]
+    merges = [x.split(" ") if isinstance(x, str) else x for x in content["model"]["merges"]]
     _check_merges(folder, vocab, control, merges)
-    # GPT-2's own class of tokenizers does not ask tokenizer.json for the space.
-    is_own = str(settings.get("tokenizer_class") or "GPT2").startswith("GPT2")
-    in_file = content.get("pre_tokenizer", {}).get("add_prefix_space", False) and not is_own
-    after = content.get("post_processor") or {}
-    adds_none = after.get("type", "ByteLevel") == "ByteLevel" or after.get("special_tokens") == {}
+    # GPT2Tokenizer ignores add_prefix_space in tokenizer.json.
+    is_gpt2 = str(settings.get("tokenizer_class") or "GPT2").startswith("GPT2")
+    in_file = content.get("pre_tokenizer", {}).get("add_prefix_space", False) and not is_gpt2
+    post = content.get("post_processor") or {}
+    adds_none = post.get("type", "ByteLevel") == "ByteLevel" or post.get("special_tokens") == {}
     if not (adds_none or settings.get("add_bos_token")):
         raise CheckpointError(
-            f"{folder / 'tokenizer.json'}: post_processor {after['type']} is not supported."
+            f"{folder / 'tokenizer.json'}: post_processor {post['type']} is not supported."
         )
     space = {"add_prefix_space": settings.get("add_prefix_space", in_file), "trim_offsets": True}
     parts = {
@@ -71,13 +71,15 @@ def byte_level_bpe(folder, vocab_size):
 
 
 def bert_wordpiece(folder, vocab_size, lower_case=False):
-    """BERT's tokenizer, and its [CLS], [SEP] and [PAD] as special tokens; see `byte_level_bpe`.
+    """Returns BERT's tokenizer, and its [CLS], [SEP] and [PAD] as `SpecialTokens`.
 
-    With `lower_case`, texts are also lowered before the tokenizer, and keep their accents.
+    With `lower_case`, texts are lowercased even if the tokenizer does not do so; accents are then
+    stripped only if its strip_accents is true. For `vocab_size` see `byte_level_bpe`.
     """
     settings, content = _settings(folder), _tokenizer_json(folder, _BERT, "vocab.txt")
     own = {"word_tokenizer_type": "basic", "do_basic_tokenize": True}
-    if not content and str(settings.get("tokenizer_class")).removesuffix("Fast") not in _LIKE_BERT:
+    tokenizer_class = str(settings.get("tokenizer_class")).removesuffix("Fast")
+    if not content and tokenizer_class not in _BERT_CLASSES:
         own["tokenizer_class"] = "BertTokenizer"
     check_settings(folder / "tokenizer_config.json", settings, own)
     if content is None:
@@ -90,7 +92,7 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
     if missing:
         raise CheckpointError(f"{folder}: the vocabulary has no {', '.join(missing)}.")
     count = max(vocab.values()) + 1
-    if count < vocab_size:  # as published by some, or cut off
+    if count < vocab_size:  # some are published so, or the file is truncated
         print(f"{folder}: the vocabulary has {count} tokens, the model {vocab_size}.")
     options = {"lowercase": True, "strip_accents": None, "handle_chinese_chars": True}
     in_config = {
@@ -112,7 +114,7 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
 
 
 def _check_merges(folder, vocab, control, merges):
-    """Raises `CheckpointError` if merges are missing: texts would become other tokens."""
+    """Raises `CheckpointError` if merges are missing: texts would be tokenized differently."""
     known = {*control, *map("".join, merges)}
     # A vocabulary may also hold special tokens that no other file names, such as <mask>.
     lost = [token for token in vocab if len(token) > 1 and token not in known]
@@ -120,15 +122,15 @@ def _check_merges(folder, vocab, control, merges):
     if lost:
         raise CheckpointError(
             f"{folder}: {len(lost)} tokens of the vocabulary are not made by any merge, such as "
-            f"{lost[0]!r}. The list of merges is damaged."
+            f"{lost[0]!r}. The list of merges is incomplete."
         )
 
 
 def _create(folder, parts, vocab, control, vocab_size):
-    """The tokenizer of these parts of a tokenizer.json."""
+    """Creates the tokenizer of these parts of a tokenizer.json."""
     used = {*vocab.values()}
     unused = {f"[unused {id}]": id for id in range(vocab_size) if id not in used}
-    vocab, control = vocab | unused, (*control, *unused)  # other tokens have no spaces
+    vocab, control = vocab | unused, (*control, *unused)  # no other token contains a space
     parts["model"]["vocab"] = vocab
     added = [{"content": token, "id": vocab[token], **_ADDED} for token in control]
     try:
@@ -138,7 +140,7 @@ def _create(folder, parts, vocab, control, vocab_size):
 
 
 def _settings(folder):
-    """The content of tokenizer_config.json and special_tokens_map.json, with tokens as str."""
+    """Reads tokenizer_config.json and special_tokens_map.json; tokens are str."""
     settings = read_json(folder / "special_tokens_map.json", {})
     settings |= read_json(folder / "tokenizer_config.json", {})
     return {
@@ -148,9 +150,9 @@ def _settings(folder):
 
 
 def _tokenizer_json(folder, supported, instead):
-    """The content of tokenizer.json, or None if the file `instead` is there in place of it.
+    """Reads tokenizer.json; returns None if there is a vocabulary in the file `instead`.
 
-    `supported` is {part: {setting: value}}.
+    `supported` is {part: {setting: value}}, from which the file must not differ.
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
@@ -163,7 +165,7 @@ def _tokenizer_json(folder, supported, instead):
         for name, value in settings.items():
             if (given.get(name, value) or None) != (value or None):
                 raise CheckpointError(
-                    f"{path}: the {part} has {name}={given.get(name)!r}. Supported is {value!r}."
+                    f"{path}: {part} {name}={given.get(name)!r} is not supported, only {value!r}."
                 )
     if not {"vocab", *(["merges"] if supported is _GPT2 else [])} <= {*content.get("model", {})}:
         raise CheckpointError(f"{path} has no vocabulary.")
@@ -171,20 +173,23 @@ def _tokenizer_json(folder, supported, instead):
 
 
 def _with_control(folder, content, settings, names):
-    """The vocabulary with its special tokens, and these; tokens added as text are refused."""
+    """Returns the vocabulary with its special tokens, and the special tokens.
+
+    Raises `CheckpointError` if tokens were added that are text.
+    """
     vocab, control = dict(content["model"]["vocab"]), []
     added = content.get("added_tokens") or [
         {"id": int(id), **token} for id, token in settings.get("added_tokens_decoder", {}).items()
     ]
     if not added:
         is_special = [*settings.values()].__contains__
-        tokens = read_json(folder / "added_tokens.json", {}).items()  # of old folders
-        added = [{"content": t, "id": id, "special": is_special(t)} for t, id in tokens]
+        tokens = read_json(folder / "added_tokens.json", {}).items()  # of older folders
+        added = [{"content": x, "id": id, "special": is_special(x)} for x, id in tokens]
     for token in added:
         if not token.get("special"):
             raise CheckpointError(
-                f"{folder}: the token {token['content']!r}, which was added to the vocabulary as "
-                "text, is not supported."
+                f"{folder}: the added token {token['content']!r} is not supported, as it is not a "
+                "special token."
             )
         vocab[token["content"]] = token["id"]
         control.append(token["content"])

@@ -1,4 +1,4 @@
-"""What Hugging Face's translation models have in common: names of tensors, settings, search."""
+"""What Hugging Face's translation models share: names of tensors, settings and search."""
 
 import re
 
@@ -8,6 +8,7 @@ from zoo.checkpoints.generation_config import search_settings
 from zoo.checkpoints.hugging_face_config import activation
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
 from zoo.errors import CheckpointError, TokenizerError
+from zoo.layers import SinusoidalPositions
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer
@@ -17,7 +18,7 @@ SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_token
 
 
 def attention(path, name, inputs="qkv"):
-    """The entries of attention; `inputs` are the projections that are side by side."""
+    """The entries of an attention layer; `inputs` names the projections that share a kernel."""
     return {
         **dense(path, *(f"{name}.{letter}_proj" for letter in inputs)),
         **dense(f"{path.rsplit('/', 1)[0]}/output_projection", f"{name}.out_proj"),
@@ -25,6 +26,7 @@ def attention(path, name, inputs="qkv"):
 
 
 def feed_forward(path, name):
+    """The entries of a feed-forward network and its normalization."""
     return {
         **mapping.feed_forward(path, f"{name}.fc1", f"{name}.fc2"),
         **norm(f"{path}_norm", f"{name}.final_layer_norm"),
@@ -73,11 +75,14 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         is_shared: whether source and target have the same embedding.
         table: entries in addition to `TABLE`.
         ignored: see `zoo.checkpoints.mapping.assign`.
-        **settings: arguments of `zoo.transformer` that config.json does not give.
+        **settings: arguments of `zoo.transformer` that are not in config.json.
+
+    Returns:
+        `zoo.models.Transformer`.
     """
     is_tied = config.get("tie_word_embeddings", True)
     output = [OUTPUT] if is_tied else []
-    # Tensors that are equal may be stored once, under any of their names.
+    # Shared tensors may be stored once, under any of their names.
     target = [SHARED, TARGET, SOURCE, *output] if is_shared else [TARGET, *output]
     source = target if is_shared else [SOURCE]
     embeddings = {
@@ -100,8 +105,15 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
     return model
 
 
+def sinusoidal_positions(embed_dim, offset=0):
+    """`SinusoidalPositions` of fairseq and Marian: frequency k of h is 10000**(-k / (h - 1))."""
+    half = embed_dim // 2
+    wavelength = 10000.0 ** (half / (half - 1))
+    return SinusoidalPositions("halves", max_wavelength=wavelength, offset=offset)
+
+
 def tokenizer(path, *args, **kwargs):
-    """The `SentencePieceTokenizer` of a file with the model."""
+    """Creates the `SentencePieceTokenizer` of a model file; see there for the arguments."""
     try:
         return SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
     except FileNotFoundError:
@@ -114,7 +126,7 @@ def tokenizer(path, *args, **kwargs):
 
 
 def translator(folder, config, model, tokenizers, special):
-    """The translator, with the published defaults of the search."""
+    """Creates the translator, which searches as the folder says."""
     search, options = search_settings(folder, config, special)
     if special.first is None:
         special = special._replace(first=search.get("forced_bos_token_id"))
@@ -133,12 +145,12 @@ def translator(folder, config, model, tokenizers, special):
     )
 
 
-def language(folder, name, code, codes):
-    """The id of a language code; `codes` is {code: id}."""
+def language_id(folder, name, code, codes):
+    """Returns the id of a language code, given as the option `name`; `codes` is {code: id}."""
     if code in codes:
         return codes[code]
     if not codes:
-        raise CheckpointError(f"{folder} is of one language pair. Received: {name}={code!r}.")
+        raise CheckpointError(f"{folder} has one language pair. Received: {name}={code!r}.")
     received = f"no {name}" if code is None else f"{name}={code!r}"
     raise CheckpointError(
         f"{folder} needs the language {name} (--{name.replace('_', '-')}), "
@@ -146,10 +158,10 @@ def language(folder, name, code, codes):
     )
 
 
-def no_more(folder, options):
-    """Raises `CheckpointError` for options that are left."""
+def reject_options(folder, options):
+    """Raises `CheckpointError` if there are options other than languages."""
     if options:
         raise CheckpointError(
-            f"{folder} is a translation model, whose options are src_lang and tgt_lang where it "
+            f"{folder} is a translation model: its only options are src_lang and tgt_lang, if it "
             f"has several languages. Received: {', '.join(options)}."
         )

@@ -1,7 +1,7 @@
-"""Tensors of a file to variables of a model, as a table of names.
+"""Maps the tensors of a file to the variables of a model, by a table of names.
 
-A table says for each variable of a model, by its path without the name of the model, which tensors
-of the file it is made of, and how:
+The keys of a table are paths of variables without the name of the model, the values say which
+tensors of the file a variable is computed from:
 
     {"encoder_{i}/norm/gamma": same("layer.{i}.norm.weight"), "head/kernel": linear("head.weight")}
 
@@ -21,12 +21,13 @@ _BUFFERS = (r"(.*[./])?(position_ids|num_batches_tracked)",)  # numbers that are
 
 
 class Source(NamedTuple):
-    """What a variable is made of.
+    """The tensors that a variable is computed from.
 
     Fields:
-        names: of the tensors.
-        convert: function (array, ...) -> the variable's value.
-        invert: function (the variable's value, number of tensors) -> list of arrays, or None.
+        names: names of the tensors.
+        convert: function of their arrays that returns the value of the variable.
+        invert: function of the value and the number of tensors that returns a list of arrays; None
+            if there is no inverse.
     """
 
     names: tuple
@@ -35,12 +36,12 @@ class Source(NamedTuple):
 
 
 def same(name):
-    """One tensor as it is."""
+    """One tensor, unchanged."""
     return Source((name,), lambda x: x, lambda x, _: [x])
 
 
 def linear(*names):
-    """Matrices [out, in], as PyTorch has them, side by side: [in, sum of out]."""
+    """PyTorch's matrices [out, in], transposed and concatenated: [in, sum of out]."""
     return Source(
         names,
         lambda *arrays: np.concatenate([x.T for x in arrays], axis=-1),
@@ -49,7 +50,7 @@ def linear(*names):
 
 
 def dense(path, *names):
-    """The entries of a dense layer: kernel and bias of layers of PyTorch, side by side."""
+    """The entries of a dense layer that concatenates the outputs of PyTorch's linear layers."""
     return {
         f"{path}/kernel": linear(*(f"{name}.weight" for name in names)),
         f"{path}/bias": joined(*(f"{name}.bias" for name in names)),
@@ -57,7 +58,7 @@ def dense(path, *names):
 
 
 def feed_forward(path, hidden, output, dense=dense):
-    """The entries of both layers of a feed-forward network."""
+    """The entries of a feed-forward network; `dense` is the function for each of its layers."""
     return {**dense(f"{path}/hidden", hidden), **dense(f"{path}/output_projection", output)}
 
 
@@ -66,28 +67,28 @@ def norm(path, name, gamma=".weight", beta=".bias"):
     return {f"{path}/gamma": same(name + gamma), f"{path}/beta": same(name + beta)}
 
 
-def merged_dense(path, *names, to_heads=False):
-    """The entries of dense layers as Flax and Keras have them, side by side: kernel and bias.
+def merged_dense(path, *names, to_heads=False, kernel="/kernel", bias="/bias"):
+    """The entries of a dense layer that concatenates the outputs of layers of Flax or Keras.
 
-    Kernels [.., out], or [in, heads, width] `to_heads`, become matrices, and biases vectors.
+    Kernels [.., out], or [in, heads, width] if `to_heads`, become matrices, and biases vectors.
     """
-    kernels, biases = ([f"{name}/{part}" for name in names] for part in ("kernel", "bias"))
+    kernels, biases = ([name + part for name in names] for part in (kernel, bias))
 
     def convert(*arrays):
         shapes = [(len(x), -1) if to_heads else (-1, x.shape[-1]) for x in arrays]
         return np.concatenate([x.reshape(shape) for x, shape in zip(arrays, shapes)], axis=-1)
 
-    bias = changed(joined(*biases), np.ravel)
-    return {f"{path}/kernel": Source(tuple(kernels), convert), f"{path}/bias": bias}
+    vector = changed(joined(*biases), np.ravel)
+    return {f"{path}/kernel": Source(tuple(kernels), convert), f"{path}/bias": vector}
 
 
 def joined(*names):
-    """Vectors one after the other."""
+    """Concatenated vectors."""
     return Source(names, lambda *arrays: np.concatenate(arrays), np.split)
 
 
 def stacked(*names):
-    """Tokens or positions [1, n, E] or [n, E] below each other: [sum of n, E]."""
+    """Concatenated tokens or positions, [1, n, E] or [n, E]: [sum of n, E]."""
     return Source(
         names,
         lambda *arrays: np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays]),
@@ -96,7 +97,7 @@ def stacked(*names):
 
 
 def patches(name, channels=3):
-    """The kernel of a convolution [E, C, P, P]: [P·P·C, E]."""
+    """PyTorch's kernel of a convolution, [E, C, P, P], as that of a dense layer: [P·P·C, E]."""
 
     def invert(x, _):
         side = math.isqrt(len(x) // channels)
@@ -106,7 +107,7 @@ def patches(name, channels=3):
 
 
 def changed(source, function):
-    """A source whose value is then passed through a function; it has no inverse."""
+    """A source whose value is `function` of that of another source; it has no inverse."""
     return Source(source.names, lambda *arrays: function(source.convert(*arrays)))
 
 
@@ -116,13 +117,19 @@ def row(name):
 
 
 def assign(model, tensors, table, ignored=(), kept=()):
-    """Assigns every variable of a built model; an error names all that do not fit.
+    """Assigns all variables of a built model.
 
     Args:
+        model: `keras.Model`.
         tensors: `zoo.checkpoints.tensors.Tensors`.
         table: {path of a variable: `Source`}.
-        ignored: regular expressions of tensors that are not used.
-        kept: regular expressions of paths of variables that keep their value, such as a new head.
+        ignored: regular expressions of the names of tensors that need not be used.
+        kept: regular expressions of the paths of variables that keep their value, such as those of
+            a new head.
+
+    Raises:
+        CheckpointError: if tensors are missing or left over, a variable has no entry in the table,
+            or a shape or dtype is wrong; the message names all of them.
     """
     plan, unknown, missing, used = [], [], [], set()
     rules = [(pattern(path), source) for path, source in table.items()]
@@ -141,7 +148,7 @@ def assign(model, tensors, table, ignored=(), kept=()):
     problems = {
         "Tensors that are missing": missing,
         "Tensors that have no place in the model": unused,
-        "Variables of the model that have no tensor": unknown,
+        "Variables of the model without a tensor": unknown,
     }
     if any(problems.values()):
         lists = [f"{title}: {', '.join(names)}." for title, names in problems.items() if names]
@@ -153,11 +160,11 @@ def assign(model, tensors, table, ignored=(), kept=()):
 
 
 def _value(tensors, names, source, path, variable):
-    """The value of a variable at a path."""
+    """The value of the variable at `path`; raises `CheckpointError` if it does not fit."""
     arrays = [tensors[name] for name in names]
     for name, array in zip(names, arrays):
-        if array.dtype.kind in "iub":  # such as quantized ones
-            raise CheckpointError(f"{tensors.path}: {name} is of {array.dtype}, not of weights.")
+        if array.dtype.kind in "iub":  # quantized, for example
+            raise CheckpointError(f"{tensors.path}: {name} must have floats, not {array.dtype}.")
     try:
         value = np.asarray(source.convert(*arrays), variable.dtype)
         if value.shape == tuple(variable.shape):
@@ -172,7 +179,10 @@ def _value(tensors, names, source, path, variable):
 
 
 def collect(model, table):
-    """The inverse of `assign`: {name of a tensor: array}."""
+    """The inverse of `assign`: returns {name of a tensor: array}.
+
+    Raises `CheckpointError` if a variable has no entry in the table, or one without an inverse.
+    """
     rules, tensors = [(pattern(path), source) for path, source in table.items()], {}
     for variable in model.weights:
         names, source = _source(rules, variable.path.split("/", 1)[1])
@@ -184,12 +194,12 @@ def collect(model, table):
 
 
 def pattern(path):
-    """The regular expression of a path or name, whose group is the index ``{i}``."""
+    """Compiles a path or name to a regular expression whose group matches the index ``{i}``."""
     return re.compile(re.escape(path).replace(r"\{i\}", r"(\d+)"))
 
 
 def _source(rules, path):
-    """(names of the tensors of a variable, `Source`), or ((), None)."""
+    """(names of tensors, `Source`) of the variable at `path`; ((), None) if no rule matches."""
     for rule, source in rules:
         match = rule.fullmatch(path)
         if match:

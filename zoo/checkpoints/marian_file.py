@@ -1,8 +1,8 @@
-"""Files of the program Marian: ``.npz`` archives and the binary container ``.bin``.
+"""Reads the model files of the program Marian: ``.npz`` archives and binary ``.bin`` files.
 
-Both hold the weights by name, and the settings of training as YAML in ``special:model.yml``.
-Source: marian-nmt/marian-dev and browsermt/marian-dev, src/common/binary.cpp (the container), and
-src/tensors/cpu/expression_graph_packable.h (matrices in 8 bits).
+Both contain the weights by name, and the training settings as YAML in ``special:model.yml``.
+Sources: marian-nmt/marian-dev and browsermt/marian-dev, src/common/binary.cpp (binary files) and
+src/tensors/cpu/expression_graph_packable.h (8-bit matrices).
 """
 
 import contextlib
@@ -19,17 +19,19 @@ from zoo.errors import CheckpointError, needed
 
 SETTINGS = "special:model.yml"
 _VERSION = struct.pack("<Q", 1)
-_MOST_LEVELS = 20  # of YAML; the library in C crashes at tens of thousands
-# The classes of types, which are class and bytes: text, floats, and quantized matrices (intgemm).
+_MAX_YAML_DEPTH = 20  # the C library crashes at tens of thousands
+# A type is 256 · class + bytes per value. NumPy's kinds of the classes: text, floats, and two of
+# quantized matrices (intgemm).
 _CLASSES = {0x1: "i", 0x4: "f", 0x41: "i", 0x100: "i"}
-_ALIGNMENT = 256  # bytes, up to which an item is filled up
-# What quantizes the inputs of products with 8 bits. It is about speed, and not used here.
-_INPUT_SCALE = "_QuantMultA"
+_ALIGNMENT = 256  # bytes to which an item is padded
+_INPUT_SCALE = "_QuantMultA"  # end of the names of scales for 8-bit inputs, which are not used here
 
 
 def reader(path):
-    """The function that reads a file's entries, by its content; None if it is not Marian's."""
-    # What cannot be read, or is damaged, is reported by the reader of the name's ending.
+    """Returns the function that reads the entries of a file, or None if it is not one of Marian.
+
+    It is selected by the content of the file. A damaged file gives None.
+    """
     with contextlib.suppress(Exception), open(path, "rb") as file:
         start = file.read(len(_VERSION))
         if start == _VERSION:
@@ -42,13 +44,14 @@ def reader(path):
 
 
 def read(path):
-    """The tensors of a file, matrices as [in, out], and its settings, a dict.
+    """Reads a file: returns its `Tensors`, with matrices [in, out], and its settings, a dict.
 
     Raises:
-        CheckpointError: if the file is damaged, or in a format that depends on the processor.
+        CheckpointError: if the file is damaged, or its matrices are packed for one processor.
+        FileNotFoundError: if there is no such file.
     """
     path = pathlib.Path(path)
-    path.stat()  # raises an error if there is none
+    path.stat()  # raises FileNotFoundError
     read_entries = reader(path)
     if read_entries is None:
         raise CheckpointError(f"{path} is damaged, or not a model of Marian.")
@@ -60,14 +63,14 @@ def read(path):
         raise
     except KeyError:
         raise CheckpointError(f"{path} has no {SETTINGS}: it is not a model of Marian.") from None
-    except Exception as error:  # whatever NumPy and its archives raise
+    except Exception as error:  # NumPy and zipfile raise errors of many types
         raise CheckpointError(f"{path} is damaged: {error}") from None
     entries = {name: entry for name, entry in entries.items() if not name.endswith(_INPUT_SCALE)}
     return Tensors(path, entries), read_yaml(path, settings)
 
 
 def read_yaml(path, text=None):
-    """The YAML mapping of a file, or that in `text`: a dict of str and lists, values as written."""
+    """Parses the YAML mapping in a file, or in its `text`: a dict whose scalars are all str."""
     yaml = needed("yaml", package="pyyaml")
     loader, depth = getattr(yaml, "CBaseLoader", yaml.BaseLoader), 0
     try:
@@ -75,22 +78,22 @@ def read_yaml(path, text=None):
         for event in yaml.parse(text, loader):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MOST_LEVELS or isinstance(event, yaml.AliasEvent):
-                raise CheckpointError(f"{path}: its YAML has aliases, or too many levels.")
+            if depth > _MAX_YAML_DEPTH or isinstance(event, yaml.AliasEvent):
+                raise CheckpointError(f"{path}: YAML with aliases or deep nesting cannot be read.")
         content = yaml.load(text, loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} is not YAML: {error}") from None
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path} does not hold a YAML mapping.")
+        raise CheckpointError(f"{path} does not contain a YAML mapping.")
     return content
 
 
 def _compressed(path):
-    raise CheckpointError(f"{path} is compressed: unpack it, and what is beside it.")
+    raise CheckpointError(f"{path} is compressed: unpack it and the files beside it.")
 
 
 def _container(path):
-    """The entries of a container; its arrays are read when they are asked for."""
+    """The entries of a binary file, see `Tensors`; it is memory-mapped."""
     data = np.memmap(path, np.uint8, "r")
     position = len(_VERSION)
 
@@ -98,7 +101,7 @@ def _container(path):
         nonlocal position
         start, position = position, position + count
         if position > len(data):
-            raise ValueError("it ends too early")
+            raise ValueError("it is truncated")
         return data[start:position]
 
     def integers(count, letter="Q"):
@@ -113,28 +116,31 @@ def _container(path):
     for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
         if name in entries:
             raise ValueError(f"it has two tensors {name}")
-        entries[name] = shape, _array_of(path, name, kind, shape, take(length))
+        entries[name] = shape, _array_reader(path, name, kind, shape, take(length))
     if position != len(data):
-        raise ValueError(f"it has {len(data) - position} bytes too many")
+        raise ValueError(f"it has {len(data) - position} surplus bytes")
     return entries
 
 
-def _array_of(path, name, kind, shape, content):
-    """A function that returns a tensor of the container as an array."""
+def _array_reader(path, name, kind, shape, content):
+    """A function that returns a tensor of a binary file as an array.
+
+    `content` is uint8: the values, the scale of a quantized tensor, and padding.
+    """
     number, size = divmod(kind, 0x100)
     is_embedding, is_quantized = "Wemb" in name, number > 0x40
-    # The program that writes the last class leaves embeddings as they are.
-    is_wrong = is_embedding and number == 0x100 or (number == 0x1) != (name == SETTINGS)
-    if number not in _CLASSES or is_wrong:
+    is_misplaced = is_embedding and number == 0x100  # this class is of transposed matrices only
+    is_misplaced |= (number == 0x1) != (name == SETTINGS)
+    if number not in _CLASSES or is_misplaced:
         raise CheckpointError(
-            f"{path}: {name} is of the type {kind:#x}, such as matrices packed for one processor. "
-            "Use the file before the conversion, or one with intgemm8."
+            f"{path}: {name} is of the type {kind:#x}, which is not supported. If the matrices are "
+            "packed for one processor, use the file from before, or convert it to intgemm8."
         )
     if len(shape) > 8 or min(shape, default=1) < 1:
         raise ValueError(f"{name} has {len(shape)} axes of the lengths {shape[:8]}")
     dtype, end = np.dtype(f"<{_CLASSES[number]}{size}"), math.prod(shape) * size
     if not 0 <= len(content) - end - 4 * is_quantized < _ALIGNMENT:
-        raise ValueError(f"{name} has {len(content)} bytes, which is not its size")
+        raise ValueError(f"{name} has {len(content)} bytes, which do not match its shape")
 
     def read():
         values = content[:end].view(dtype)
@@ -143,7 +149,7 @@ def _array_of(path, name, kind, shape, content):
         [scale] = struct.unpack("<f", content[end : end + 4])
         if not 0 < scale < math.inf:
             raise ValueError(f"its scale is {scale}")
-        # All but embeddings are stored [out, in], with the shape of before the transposition.
+        # Matrices other than embeddings are stored transposed, [out, in], but their shape is not.
         matrix = values.reshape(shape if is_embedding else shape[::-1])
         matrix = matrix.astype(np.float32) / np.float32(scale)
         return matrix if is_embedding else matrix.T

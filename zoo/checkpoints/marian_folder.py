@@ -1,7 +1,7 @@
-"""Which files of a folder are a model of the program Marian.
+"""Finds the files of a model of the program Marian in a folder or an archive.
 
-They are a file of weights (.bin or .npz), its vocabularies, and usually a configuration in YAML
-that names them: decoder.yml, or Bergamot's config*.yml.
+These are the weights (.bin or .npz), the vocabularies, and usually a configuration in YAML that
+names them: decoder.yml, or Bergamot's config*.yml.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ from zoo.tasks.task import MODEL_FILE
 MODELS = ("*.npz", "*.bin", "*.bin.gz")
 _CONFIG = "decoder.yml"
 FILES = (".npz", ".bin", ".yml", ".yaml", ".json", ".vocab", ".spm")
-_MOST_EXPANDED = 20  # times the size of an archive; weights hardly become smaller
+_MAX_RATIO = 20  # of the size of the files to that of an archive; weights are hardly compressible
 
 
 def is_folder(path):
-    """Whether a folder without config.json holds a model of Marian, and is not a run."""
+    """Whether a folder without config.json contains a model of Marian; that of a run does not."""
     return not (path / MODEL_FILE).is_file() and bool(_models(path) or _configs(path))
 
 
 @contextlib.contextmanager
 def unpacked(path):
-    """A folder with the files of an archive that are read; errors name the archive.
+    """Context with a temporary folder of the files in a ``.zip`` archive that are read.
 
-    Any other path is yielded as it is.
+    Errors name the archive. Any other path is yielded unchanged.
     """
     if path.suffix != ".zip" or path.is_dir():
         yield path
@@ -42,7 +42,7 @@ def unpacked(path):
                 archive.extractall(folder, files)
         except (CheckpointError, OSError):
             raise
-        except Exception as error:  # each compression has its own
+        except Exception as error:  # each compression method raises its own
             raise CheckpointError(f"{path} is damaged, or not a .zip file: {error}") from None
         try:
             yield pathlib.Path(folder)
@@ -55,23 +55,27 @@ def _is_read(name):
 
 
 def _check_size(path, files):
-    """Raises `CheckpointError` if an archive has no weights, or expands to far more than it is."""
+    """Raises `CheckpointError` if an archive has no weights, or would expand to a huge size."""
     if not any(file.filename.endswith((".npz", ".bin")) for file in files):
         raise CheckpointError(
             f"{path} has no model of Marian: no .npz or .bin outside of folders. Unpack any other."
         )
     size = sum(file.file_size for file in files)
-    if size > _MOST_EXPANDED * path.stat().st_size:
+    if size > _MAX_RATIO * path.stat().st_size:
         raise CheckpointError(f"{path} would expand to {size / 1e6:,.0f} MB: it is not a model.")
 
 
 def _models(folder):
+    """The names of the files of weights."""
     files = [file for pattern in MODELS for file in sorted(folder.glob(pattern))]
     return [file.name for file in files if file.is_file() and reader(file)]
 
 
 def model_file(path):
-    """The file of weights of a file or folder, and the configuration that names it, or {}."""
+    """Returns the path of the weights in a folder, and the configuration that names it, or {}.
+
+    The path may also be that of the weights. Raises `CheckpointError` if there are none or several.
+    """
     if path.is_file():
         configs = _configs(path.parent).values()
         return path, next((each for each in configs if path.name in each["models"]), {})
@@ -82,12 +86,14 @@ def model_file(path):
     names = sorted(named) or _models(path)
     if len(names) != 1:
         found = ", ".join(names) or "none"
-        raise CheckpointError(f"{path} must have one model; load one of its files. Found: {found}.")
+        raise CheckpointError(
+            f"{path} must contain one model. Load one of its files. Found: {found}."
+        )
     return path / names[0], next(iter(configs.values()), {})
 
 
 def _configs(folder):
-    """{name: content} of the files that name models, with lists of names without a folder."""
+    """{name: content} of the configurations; `models` and `vocabs` are lists of names of files."""
     found = {}
     for file in filter(pathlib.Path.is_file, sorted(folder.glob("*.yml"))):
         text = file.read_text(encoding="utf-8-sig", errors="replace")
@@ -97,14 +103,14 @@ def _configs(folder):
                 named = config.get(name) or []
                 named = named if isinstance(named, list) else [named]
                 config[name] = [pathlib.PurePosixPath(str(each)).name for each in named]
-            # "models" may also be a piece of a vocabulary
+            # a vocabulary may have a piece "models"
             if any(name.endswith((".npz", ".bin")) for name in config["models"]):
                 found[file.name] = config
     return found
 
 
 def vocab_files(file, config):
-    """For source and target the files (SentencePiece model, list of pieces or None)."""
+    """Returns for source and target (SentencePiece model, vocabulary or None), two paths."""
     folder, found = file.parent, []
     named = [folder / name for name in config.get("vocabs", ())]
     for index, (side, short) in enumerate((("source", "src"), ("target", "trg"))):
@@ -114,12 +120,12 @@ def vocab_files(file, config):
         if len(files) != 1:
             names = ", ".join(each.name for each in files) or "none"
             raise CheckpointError(
-                f"{folder} must have one vocabulary of the {side} language, or a {_CONFIG} that "
-                f"names those of both under `vocabs`. Found: {names}."
+                f"{folder} must contain one vocabulary of the {side} language, or a {_CONFIG} that "
+                f"names both under `vocabs`. Found: {names}."
             )
         [vocab] = files
         if vocab.suffix == ".fsv":
-            raise CheckpointError(f"{vocab} is a vocabulary of factors, which is not supported.")
+            raise CheckpointError(f"{vocab}: vocabularies of factors are not supported.")
         model = vocab if vocab.suffix == ".spm" else folder / f"{side}.spm"
         if vocab.is_file() and not model.is_file():
             raise CheckpointError(

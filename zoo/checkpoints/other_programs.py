@@ -1,8 +1,8 @@
-"""Weights of other programs, which are not read: what they are, and the way on, for messages."""
+"""Advice, for error messages, about weights of other programs that cannot be loaded."""
 
 import re
 
-_PROGRAMS = (  # a name of a file or of a tensor, what it is, and the way on
+_PROGRAMS = (  # pattern of names of files or tensors, what they are, what to do
     (r"lora_\w+\.|^adapter_", "an adapter of PEFT", "save model.merge_and_unload()"),
     (r"\bmake_embedding\b", "of OpenNMT-py", "ct2-opennmt-py-converter makes a CTranslate2 model"),
     (r"^\w+/encoder\.embed_tokens\.", "of fairseq", "convert it by a script of transformers 4"),
@@ -39,23 +39,23 @@ _PROGRAMS = (  # a name of a file or of a tensor, what it is, and the way on
     (r"\.(onnx|gguf|tflite|pt2|ot|xml|msgpack)$", "an export", "load what it was made of"),
     (r"\.(zip|t?gz|tar|7z|rar|xz)$", "an archive", "unpack it"),
 )
-_STARTS = {  # of files whose name says something else
+_STARTS = {  # first bytes of files that are not what their name says
     b"version https://git-lfs": "it is a pointer of Git LFS: run `git lfs pull`",
     b"<": "it is a web page: download the file itself",
 }
 
 
 def advice(names):
-    """A sentence about the files of a folder or the tensors of a file; "" if nothing is known."""
-    for pattern, what, way in _PROGRAMS:
+    """Returns a sentence about the names of files in a folder or of tensors in a file, or ""."""
+    for pattern, what, advised in _PROGRAMS:
         name = next(filter(re.compile(pattern).search, names), None)
         if name is not None:
-            return f" {name} is {what}: {way}."
+            return f" {name} is {what}: {advised}."
     return ""
 
 
 def disguised(path):
-    """What a file is that cannot be read; "" if nothing is known."""
+    """Returns what a file that cannot be read is, or ""."""
     with open(path, "rb") as file:
         head = file.read(300)
     if head[257:262] == b"ustar":

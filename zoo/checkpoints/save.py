@@ -1,4 +1,4 @@
-"""`zoo.save_hf`: writes models in Hugging Face's layout."""
+"""`zoo.save_hf`: saves models in Hugging Face's formats."""
 
 import json
 import pathlib
@@ -11,17 +11,17 @@ from zoo.tasks.translator import Translator
 
 
 def save_hf(model, folder):
-    """Writes a classifier as transformers' ViT, or a translator as transformers' Marian.
+    """Saves an image classifier as transformers' ViT, or a translator as transformers' Marian.
 
     Args:
         model: `zoo.tasks.classifier.ImageClassifier` with a `zoo.models.ViT`, or
             `zoo.tasks.translator.Translator`, such as a published one after fine-tuning.
-        folder: path of a new folder: config.json, model.safetensors and the files of the image
+        folder: path of a new folder for config.json, model.safetensors, and the files of the image
             processor, or of the tokenizers and the search.
 
     Raises:
-        CheckpointError: if transformers' model does not have a setting of the model, its tokenizers
-            or its search, or the folder is not empty.
+        CheckpointError: if the folder is not empty, or a setting of the model, its tokenizers or
+            its search has no counterpart in transformers.
     """
     save_file = needed("safetensors.numpy").save_file
     folder = pathlib.Path(folder)
@@ -31,10 +31,11 @@ def save_hf(model, folder):
         files, tensors = save_marian.contents(model)
     else:
         raise CheckpointError(
-            "save_hf writes an ImageClassifier with a zoo.models.ViT, or a Translator."
+            "save_hf writes an ImageClassifier with a zoo.models.ViT, or a Translator. "
+            f"Received: {type(model).__name__}."
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(f"{folder} is not empty, or no folder. Choose a new one.")
+        raise CheckpointError(f"{folder} is a file or not empty. Choose a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         if not isinstance(content, bytes):

@@ -1,4 +1,4 @@
-"""What `zoo.save_hf` writes for a translator (transformers: models/marian)."""
+"""The files that `zoo.save_hf` writes for a translator (transformers: models/marian)."""
 
 from zoo.checkpoints.formats.hugging_face_marian import CONTROL, UNKNOWN
 from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES
@@ -7,7 +7,7 @@ from zoo.checkpoints.mapping import collect, same
 from zoo.errors import CheckpointError
 from zoo.text.sentencepiece import LANGUAGE
 
-# What transformers' Marian does; other settings have no counterpart in its config.json.
+# The settings of transformers' Marian, without a counterpart in its config.json.
 _MODEL = {
     "norm": "post",
     "key_dim": None,
@@ -20,7 +20,7 @@ _POSITIONS = {"layout": "halves", "max_wavelength": 10000.0, "offset": 0}
 
 
 def contents(translator):
-    """What to write: ({name of a file: content}, {name: tensor}), see `zoo.save_hf`."""
+    """Returns {name of a file: content, bytes or JSON} and {name of a tensor: array}."""
     model = translator.model
     wrong = [*_wrong_settings(translator), *_wrong_tokenizers(translator)]
     if wrong:
@@ -31,7 +31,7 @@ def contents(translator):
         "model_max_length": model.max_length,
         "separate_vocabs": source.vocab != target.vocab,
     }
-    if source.prefix:  # of the zoo: the texts of transformers begin with it
+    if source.prefix:  # `zoo.load` reads it; texts for transformers begin with the language code
         tokenizer["tgt_lang"] = source.tokens[source.prefix[0]][2:-2]
     files = {
         "config.json": _config(translator),
@@ -51,7 +51,7 @@ def contents(translator):
 
 
 def _wrong_settings(translator):
-    """The settings of the model and the search that Marian does not have."""
+    """The settings of the model and the search without a counterpart in Marian."""
     model = translator.model
     names = [name for name, value in _MODEL.items() if getattr(model, name) != value]
     names += ["activation"] if model.activation not in ACTIVATION_NAMES else []
@@ -68,7 +68,7 @@ def _wrong_settings(translator):
 
 
 def _wrong_tokenizers(translator):
-    """What is wrong with the tokenizers."""
+    """The properties of the tokenizers without a counterpart in Marian."""
     special, wrong = translator.special_tokens, []
     for side in ("source", "target"):
         tokenizer = getattr(translator, f"{side}_tokenizer")
@@ -111,7 +111,7 @@ def _config(translator):
 
 
 def _search(translator):
-    """generation_config.json, with which `generate` searches like the translator."""
+    """The content of generation_config.json, with which `generate` searches like the translator."""
     special, options = translator.special_tokens, dict(translator.search_options)
     if options.pop("forced_eos", False):
         options["forced_eos_token_id"] = special.end

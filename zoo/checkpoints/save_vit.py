@@ -1,11 +1,11 @@
-"""What `zoo.save_hf` writes for a Vision Transformer (transformers: models/vit)."""
+"""The files that `zoo.save_hf` writes for a Vision Transformer (transformers: models/vit)."""
 
 from zoo.checkpoints.formats.hugging_face_vit import ANCHOR, SETTINGS, VIT
 from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES, INTERPOLATIONS
 from zoo.checkpoints.mapping import collect, patches
 from zoo.errors import CheckpointError
 
-# What transformers' ViT does; other settings have no counterpart in its config.json.
+# The settings of transformers' ViT, without a counterpart in its config.json.
 _VIT = {
     "pool": "cls",
     "norm": "pre",
@@ -23,7 +23,7 @@ SIDES = ("height", "width")
 
 
 def contents(classifier):
-    """What to write: ({name of a JSON file: content}, {name: tensor}), see `zoo.save_hf`."""
+    """Returns {name of a JSON file: content} and {name of a tensor: array}."""
     vit = classifier.model
     files = {
         "config.json": _config(vit, classifier.class_names, classifier.problem),

@@ -1,4 +1,4 @@
-"""Runs: the folders that `save` of a task wrote, also with other arguments of their model."""
+"""Loads run directories, and those of Vision Transformers with other arguments of the model."""
 
 import functools
 import json
@@ -28,11 +28,11 @@ from zoo.tasks.translator import Translator
 
 _TASKS = (ImageClassifier, TextClassifier, ImageEncoder, TextEncoder, Translator, TextGenerator)
 _PATCHES = "layers/patch_embed/projection/vars"
-_POSITIONS = "positions/vars/0"  # end of the path of a table of positions
+_POSITIONS = "positions/vars/0"  # end of the path of learned positions
 
 
 def load(folder, options):
-    """The model of a run, whose files a stranger may have written; see `zoo.load`."""
+    """Loads the task that was saved in a run directory; its files need not be trusted."""
     task = _task(folder)
     try:
         config = read_config(folder / MODEL_FILE)
@@ -41,7 +41,7 @@ def load(folder, options):
         if config["class_name"] == ViT.__name__:
             description = json.loads((folder / task.description_file).read_text())
             return _changed_vit(folder, config, description, options)
-    except TaskError as error:  # the files do not fit together
+    except TaskError as error:  # the files do not fit each other
         raise UserError(f"{folder} cannot be loaded: {error}") from None
     except UserError:
         raise
@@ -52,8 +52,8 @@ def load(folder, options):
             f"({type(error).__name__}: {reason})."
         ) from None
     raise UserError(
-        f"{folder} is a run, which is loaded as it was trained: only runs with a Vision "
-        f"Transformer take options. Received: {', '.join(options.keys() - {'dtype'})}."
+        f"{folder} is a run without a Vision Transformer, which takes no options other than "
+        f"dtype. Received: {', '.join(options.keys() - {'dtype'})}."
     )
 
 
@@ -65,15 +65,15 @@ def _task(folder):
     names = " or ".join(task.description_file for task in _TASKS)
     files = sorted(path.name for path in folder.iterdir())
     raise FileNotFoundError(
-        f"{folder} contains no finished run: there must be a {MODEL_FILE} and a {names} in it; of "
-        "published weights, a config.json with a model_type. If training was interrupted, run the "
-        f"same command with --resume. The folder contains: "
+        f"{folder} contains no finished run, which has a {MODEL_FILE} and a {names}, and no "
+        "published weights, which have a config.json with a model_type. If training was "
+        "interrupted, run the same command with --resume. The folder contains: "
         f"{', '.join(files[:5]) or 'nothing'}.{advice(files)}"
     )
 
 
 def _changed_vit(folder, config, description, options):
-    """The classifier or encoder of a run with a Vision Transformer, with other arguments."""
+    """Loads the classifier or encoder of a run with a Vision Transformer, with other arguments."""
     native, options = config["config"]["input_shape"], dict(options)
     with (
         tempfile.TemporaryDirectory() as files,
@@ -112,12 +112,12 @@ def _changed_vit(folder, config, description, options):
 
 
 def _tensors(folder, file):
-    """The arrays of a file of weights, by their paths in it."""
+    """The arrays of a Keras file of weights, by their paths in it."""
     entries = {}
 
     def visit(path, item):
         if isinstance(item, h5py.Dataset) and "seed_generator" not in path:
-            dtype = item.attrs.get("dtype", item.dtype)  # Keras names bfloat16, h5py does not
+            dtype = item.attrs.get("dtype", item.dtype)  # Keras stores "bfloat16" as an attribute
             entries[path] = item.shape, functools.partial(np.array, item, dtype)
 
     file.visititems(visit)
@@ -125,7 +125,7 @@ def _tensors(folder, file):
 
 
 def _assign(model, stored, weights, replaced):
-    """Assigns the weights of all layers but the replaced ones."""
+    """Assigns the weights of all layers except those that are `replaced`."""
     paths = stored, [weight.path.split("/", 1)[1] for weight in model.weights]
     theirs, ours = (sum(path.split("/")[0] not in HEAD_LAYERS for path in names) for names in paths)
     if theirs != ours:
@@ -134,5 +134,5 @@ def _assign(model, stored, weights, replaced):
         )
     try:
         model.load_weights(weights, objects_to_skip=replaced)
-    except ValueError as error:  # a shape is wrong
+    except ValueError as error:  # shapes differ
         raise CheckpointError(f"{stored.path} does not fit the options: {error}") from None

@@ -1,4 +1,4 @@
-"""Files of tensors: safetensors, PyTorch files and NumPy archives."""
+"""Reads files of tensors: safetensors, PyTorch files and NumPy archives."""
 
 import functools
 import pathlib
@@ -12,8 +12,8 @@ from zoo.checkpoints.other_programs import advice, disguised
 from zoo.checkpoints.tensors import Tensors
 from zoo.errors import CheckpointError, UserError, needed
 
-SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt", ".ckpt", ".tar")  # .pth.tar of timm
-# In the order of preference.
+SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt", ".ckpt", ".tar")  # timm: .pth.tar
+# In order of preference.
 WEIGHTS = (
     "model.safetensors.index.json",
     "model.safetensors",
@@ -23,7 +23,7 @@ WEIGHTS = (
 
 
 def read_folder(folder):
-    """The tensors of a folder in Hugging Face's layout, also in several files."""
+    """Reads the `Tensors` of a folder in Hugging Face's format, in one or several files."""
     for name in WEIGHTS:
         path = folder / name
         if path.is_file():
@@ -33,11 +33,11 @@ def read_folder(folder):
 
 
 def read_file(path):
-    """The tensors of one file, by its suffix: .safetensors, .npz or PyTorch's."""
+    """Reads the `Tensors` of a file, whose format is given by its suffix."""
     if path.suffix not in SUFFIXES:
         suffixes = ", ".join(SUFFIXES)
         raise CheckpointError(
-            f"{path} is not a file of weights: these end in {suffixes}. Of a run, pass the folder."
+            f"{path} is not a file of weights: these end in {suffixes}. For a run, pass the folder."
             f"{advice([path.name])}"
         )
     try:
@@ -46,10 +46,10 @@ def read_file(path):
         return (_safetensors if path.suffix == ".safetensors" else torch_file.read)(path)
     except UserError:
         raise
-    except Exception as error:  # each library, and a damaged pickle, has its own
+    except Exception as error:  # each library, and a damaged pickle, raises its own
         reason = disguised(path) or str(error) or type(error).__name__
         raise CheckpointError(
-            f"{path} cannot be read: it is damaged, or not what its name says ({reason})."
+            f"{path} cannot be read: it is damaged, or has the wrong suffix ({reason})."
         ) from None
 
 
@@ -71,7 +71,7 @@ def _safetensors(path):
     safetensors = needed("safetensors")
 
     def read(name):
-        # The file is mapped into memory, and what was read stays there until it is closed.
+        # An open file keeps all that was read in memory.
         with safetensors.safe_open(path, "np") as file:
             return file.get_tensor(name)
 
@@ -82,9 +82,9 @@ def _safetensors(path):
 
 
 def npz_entries(path):
-    """The entries of an archive of NumPy, see `Tensors`."""
+    """The entries of a NumPy archive, see `Tensors`."""
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)
-    # NumPy has no bfloat16, and stores two bytes without a meaning.
+    # NumPy stores bfloat16 as two bytes without a dtype.
     arrays = {k: a.view(ml_dtypes.bfloat16) if a.dtype == "V2" else a for k, a in arrays.items()}
     return {k: (a.shape, functools.partial(arrays.get, k)) for k, a in arrays.items()}

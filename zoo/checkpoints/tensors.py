@@ -1,4 +1,4 @@
-"""Tensors by name, read one by one."""
+"""Tensors by name, which are read when they are used."""
 
 import collections
 import functools
@@ -9,19 +9,25 @@ from collections.abc import Mapping
 from zoo.checkpoints.other_programs import advice
 from zoo.errors import CheckpointError
 
-# Parts before the names of a model's tensors: of averaged weights, and of any whole model.
+# Prefixes of the names of a model's tensors: of averaged weights, and of a whole model.
 _AVERAGE = r"(?:[^./]*_)?(?:ema|swa|averaged|teacher|(?:target|momentum)_encoder)(?:_[^./]*)?"
 AVERAGED = re.compile(rf"(?:^|[./]){_AVERAGE}(?:[./]|$)")
 _WHOLE = "module|(?:online_)?model|net|network|student|(?:model_)?state(?:_dict)?"
 _WHOLE = re.compile(rf"(?:.*[./])?(?:(?:{_AVERAGE}|{_WHOLE})[./]|[^./]*/)|")
-# Parts of names within a model, of torch.compile, FSDP and checkpoints of activations.
+# Parts of names that torch.compile, FSDP and activation checkpointing insert.
 _WRAPPERS = re.compile(r"(?<![^./])_(orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)[./]")
-_HEAD = re.compile(r"head|head_dist|classifier|fc|lm_head")  # is often beside, and not in, a part
-_PREFERRED = ("state_dict_ema/", "model_ema/", "state_dict/", "model/")  # as by timm
+# Names of heads, which are often beside the part of a model that has the prefix.
+_HEAD = re.compile(r"head|head_dist|classifier|fc|lm_head")
+_PREFERRED = ("state_dict_ema/", "model_ema/", "state_dict/", "model/")  # as in timm
 
 
 class Tensors(Mapping):
-    """The tensors of a file, for messages at a path: {name: (shape, function () -> array)}."""
+    """The arrays of a file by name, and their `shapes`.
+
+    Args:
+        path: path of the file or folder, for messages.
+        entries: {name: (shape, function without arguments that returns the array)}.
+    """
 
     def __init__(self, path, entries):
         self.path, self.entries = path, entries
@@ -31,7 +37,7 @@ class Tensors(Mapping):
         _, read = self.entries[name]
         try:
             return read()
-        except Exception as error:  # each library has its own
+        except Exception as error:  # each library raises its own
             raise CheckpointError(f"{self.path} is damaged at {name}: {error}") from None
 
     def __iter__(self):
@@ -40,11 +46,11 @@ class Tensors(Mapping):
     def __len__(self):
         return len(self.entries)
 
-    def __contains__(self, name):  # that of `Mapping` reads the tensor
+    def __contains__(self, name):  # `Mapping.__contains__` would read the tensor
         return name in self.entries
 
     def shape(self, name, length):
-        """The shape of a tensor that the model must have, with this number of axes."""
+        """Returns the shape of a tensor that the model must have, with `length` axes."""
         shape = self.shapes.get(name)
         if shape is None or len(shape) != length:
             expected = f"{self.path} has no tensor {name} of {length} axes, which every model has"
@@ -52,7 +58,7 @@ class Tensors(Mapping):
         return shape
 
     def renamed(self, rename):
-        """The same tensors by other names: `rename` is a function of a name."""
+        """Returns the same tensors with the names `rename(name)`, which must be different."""
         entries, before = {}, {}
         for name, entry in self.entries.items():
             new = rename(name)
@@ -63,15 +69,18 @@ class Tensors(Mapping):
         return Tensors(self.path, entries)
 
     def unwrapped(self, anchor, averaged=True):
-        """The tensors of one model, without the parts that programs put before their names.
+        """Returns the tensors of one model, without the prefixes of their names.
 
-        Such as those of dicts, "state_dict/" and "model_ema/", of PyTorch, "_orig_mod.module.", and
-        of a larger model, "backbone." or "vit.". Tensors of other models are left out, and a
-        printed line says so.
+        Prefixes come from dicts ("state_dict/", "model_ema/"), from PyTorch ("_orig_mod.module.")
+        and from larger models ("backbone.", "vit."). Tensors of other models are left out and
+        printed.
 
         Args:
             anchor: name of a tensor that every model of the format has.
-            averaged: whether the averaged weights are taken, where there are some, or the others.
+            averaged: whether to take the averaged weights, if there are any, or the others.
+
+        Raises:
+            CheckpointError: if there is no model, or it is not clear which one to take.
         """
         if any(map(_WRAPPERS.search, self)):
             return self.renamed(lambda x: _WRAPPERS.sub("", x)).unwrapped(anchor, averaged)
@@ -84,6 +93,7 @@ class Tensors(Mapping):
             )
         prefix = self._chosen(prefixes, averaged)
         starts, whole = _starts(prefix), _WHOLE.match(prefix)[0]
+        # where the prefixes of other models begin to differ from this one
         others = [next((s for s in _starts(p) if s not in starts), prefix) for p in prefixes]
         others = tuple({*others} - {prefix})
         renamed, unused = {}, collections.Counter()
@@ -97,15 +107,15 @@ class Tensors(Mapping):
             else:
                 unused[start + part] += 1
         if unused:
-            also = ", ".join(f"{part} ({count})" for part, count in unused.items())
+            names = ", ".join(f"{part} ({count})" for part, count in unused.items())
             if AVERAGED.search(prefix) and not all(map(AVERAGED.search, prefixes)):
-                also += ". Pass ema=False for weights that are not averaged"
-            print(f"{self.path}: loads {prefix[:-1] or anchor}. Not used (tensors): {also}.")
+                names += ". Pass ema=False for weights that are not averaged"
+            print(f"{self.path}: loads {prefix[:-1] or anchor}. Not used (tensors): {names}.")
         kept = Tensors(self.path, {name: self.entries[name] for name in renamed})
         return kept.renamed(renamed.get)
 
     def _chosen(self, prefixes, averaged):
-        """That of `prefixes` whose model is loaded, see `unwrapped`."""
+        """Selects the prefix of the model to load, see `unwrapped`."""
         found = [p for p in prefixes if bool(AVERAGED.search(p)) == averaged] or averaged * prefixes
         for first in (*_PREFERRED, ""):
             best = [prefix for prefix in found if prefix.startswith(first)]
@@ -114,11 +124,13 @@ class Tensors(Mapping):
                 return best[0]
         names = ", ".join(prefix[:-1] or "names without a prefix" for prefix in prefixes)
         if not found:
-            raise CheckpointError(f"{self.path} has averaged weights only ({names}): no ema=False.")
-        raise CheckpointError(f"{self.path} has several models: {names}. Keep one of them in it.")
+            raise CheckpointError(
+                f"{self.path} has averaged weights only ({names}): load it without ema=False."
+            )
+        raise CheckpointError(f"{self.path} has several models: {names}. Save one of them alone.")
 
     def _check_average(self, prefix, others):
-        """Raises CheckpointError if averaged weights lack what others have, but for mask tokens."""
+        """Raises `CheckpointError` if averaged weights lack tensors of the others, except masks."""
         for other in filter(None, others if AVERAGED.search(prefix) else ()):
             for name in self:
                 averaged = self.shapes.get(prefix + name.removeprefix(other))
@@ -129,7 +141,7 @@ class Tensors(Mapping):
                     )
 
     def unstacked(self, stack, block):
-        """The same tensors, those whose names begin with `stack` [L, ..] as L of names `block`."""
+        """Splits tensors [L, ...] whose names begin with `stack` into L that begin with `block`."""
         entries = {}
         for name, (shape, read) in self.entries.items():
             if not (name.startswith(stack) and shape):
@@ -143,5 +155,5 @@ class Tensors(Mapping):
 
 
 def _starts(prefix):
-    """The beginnings of "a.b.": "", "a." and "a.b."."""
+    """The beginnings of a prefix: of "a.b.", they are "", "a." and "a.b."."""
     return ["", *itertools.accumulate(re.findall(r"[^./]*[./]", prefix))]

@@ -1,8 +1,8 @@
-"""PyTorch's files of tensors, read without PyTorch and without executing what a pickle may hold.
+"""Reads PyTorch files without PyTorch, and without executing code from them.
 
-A pickle is a program that may call any function. Here it may only rebuild tensors: all other names
-give objects that do nothing. Files since PyTorch 1.6 are zip archives; before, several pickles
-follow one another.
+A pickle is a program that can call any function. Here it can only rebuild tensors: all other names
+are replaced by objects that do nothing. Since PyTorch 1.6, files are zip archives; earlier ones are
+a sequence of pickles.
 """
 
 import functools
@@ -16,7 +16,7 @@ import numpy as np
 
 from zoo.checkpoints.tensors import AVERAGED, Tensors
 
-_MAGIC = 0x1950A86A20F9469CFC6C  # of files before 1.6
+_MAGIC = 0x1950A86A20F9469CFC6C  # of files from before 1.6
 _DTYPES = {
     "FloatStorage": np.float32,
     "HalfStorage": np.float16,
@@ -30,12 +30,12 @@ _DTYPES = {
     "BoolStorage": np.bool_,
     "ComplexFloatStorage": np.complex64,
 }
-# Between the names of parts of a model that was written as a whole, also by TorchScript.
+# Between the names of modules and parameters, if a whole model was pickled or scripted.
 _ATTRIBUTES = re.compile(r"(^|/)__dict__/(?:_(?:modules|parameters|buffers)/)?")
 
 
 class _Tensor(NamedTuple):
-    """A tensor of a pickle: its storage is (key, dtype)."""
+    """A tensor in a pickle; its storage is (key, dtype)."""
 
     storage: tuple
     offset: int
@@ -43,53 +43,58 @@ class _Tensor(NamedTuple):
     strides: tuple
 
     def read(self, data):
-        """The array, given a function from the key of a storage to its bytes."""
+        """Returns the array; `data` is a function from the key of a storage to its bytes."""
         key, dtype = self.storage
         size = np.dtype(dtype).itemsize
         last = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides))
         if 0 in self.shape:
             return np.zeros(self.shape, dtype)
         if self.offset < 0 or min(self.strides, default=0) < 0:
-            raise ValueError("a tensor before the beginning of its storage")
+            raise ValueError("a tensor begins before its storage")
         flat = np.frombuffer(data(key), dtype, last + 1, self.offset * size)
         strides = [stride * size for stride in self.strides]
         return np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False)
 
 
 def read(path):
-    """The tensors of a PyTorch file: `zoo.checkpoints.tensors.Tensors`.
+    """Reads a PyTorch file: returns `zoo.checkpoints.tensors.Tensors`.
 
-    Those of a dict in a dict, or of an attribute of an object, are named "model/head.weight".
+    A tensor in a nested dict, or in an attribute of an object, has a name such as
+    "model/head.weight".
+
+    Raises:
+        ValueError: if it contains no tensors, or tensors of an unsupported type. A damaged file
+            raises other errors, too.
     """
     content, data = (_from_zip if zipfile.is_zipfile(path) else _from_pickles)(path)
     tensors = _flat(content) if isinstance(content, dict) else {}
     if not tensors:
-        raise ValueError("it holds no tensors by name")
+        raise ValueError("it contains no tensors by name")
     with_tensors = {re.split("[./]", name)[0] for name in tensors}
     for key, value in content.items():
         is_empty = isinstance(value, (dict, list)) and key not in with_tensors
         if is_empty and AVERAGED.search(key):
-            print(f"{path}: {key} holds no tensors by name, and is not used.")
+            print(f"{path}: {key} contains no tensors by name, and is not used.")
     entries = {name: (x.shape, functools.partial(x.read, data)) for name, x in tensors.items()}
     return Tensors(path, entries)
 
 
 def _from_zip(path):
-    """What is pickled, and a function from the key of a storage to its bytes."""
+    """Returns the pickled object, and a function from the key of a storage to its bytes."""
     archive = zipfile.ZipFile(path)
     [main] = [name for name in archive.namelist() if name.endswith("data.pkl")]
     folder = main.removesuffix("data.pkl")
     if archive.getinfo(main).compress_type != zipfile.ZIP_STORED:
-        raise ValueError("its pickle is compressed, and might expand to any size")
+        raise ValueError("its pickle is compressed, which might expand to any size")
     with archive.open(main) as file:
         return _Unpickler(file).load(), lambda key: archive.read(f"{folder}data/{key}")
 
 
 def _from_pickles(path):
-    """Like `_from_zip`, of a file from before 1.6."""
+    """Like `_from_zip`, for files from before 1.6."""
     with open(path, "rb") as file:
         if _Unpickler(file).load() != _MAGIC:
-            raise ValueError("it does not begin as they do")
+            raise ValueError("it does not begin like a PyTorch file")
         for _ in range(2):  # version, machine
             _Unpickler(file).load()
         unpickler = _Unpickler(file)
@@ -100,12 +105,12 @@ def _from_pickles(path):
         size = count * np.dtype(unpickler.dtypes[key]).itemsize
         storages[key], position = data[position : position + size], position + size
     if position > len(data):
-        raise ValueError("it ends before its last tensor")
+        raise ValueError("it is truncated")
     return content, storages.__getitem__
 
 
 def _flat(content):
-    """The tensors in nested dicts, by names as "model/head.weight"; of a dict twice, its first."""
+    """Flattens nested dicts to {"model/head.weight": tensor}; each dict occurs once."""
     found, seen, left = {}, set(), [("", content)]
     while left:
         name, value = left.pop()
@@ -118,14 +123,14 @@ def _flat(content):
 
 
 class _StandIn(dict):
-    """Stands for any class, function or object that a pickle names: called, it gives another one.
+    """Stands for any class, function or object that a pickle names; a call returns another one.
 
-    Nothing is imported or computed. Only entries and attributes are kept, for the tensors in them.
+    Nothing is imported or executed. Only entries and attributes are kept, for the tensors in them.
     """
 
     __slots__ = ()
 
-    def __new__(cls, *_, **__):  # of an object in place of a class too
+    def __new__(cls, *_, **__):  # also called with an object in place of a class
         return super().__new__(_StandIn)
 
     def __init__(self, *_, **__):
@@ -140,11 +145,11 @@ class _StandIn(dict):
         self["__dict__"] = state
 
     def __setitem__(self, key, value):
-        if isinstance(key, str):  # the hash of others, such as tuples in tuples, may take forever
+        if isinstance(key, str):  # hashing others, such as deeply nested tuples, may take forever
             super().__setitem__(key, value)
 
 
-class _Unpickler(pickle._Unpickler):  # that in C reserves as much memory as a pickle asks for
+class _Unpickler(pickle._Unpickler):  # the one in C allocates as much memory as a pickle requests
     def __init__(self, file):
         super().__init__(file, encoding="latin1")
         self.dtypes = {}  # of each storage
@@ -159,7 +164,7 @@ class _Unpickler(pickle._Unpickler):  # that in C reserves as much memory as a p
 
     def find_class(self, module, name):
         known = {
-            # A new function each time: a pickle may set attributes of what it gets here.
+            # Functions are created anew, as a pickle can set attributes of them.
             ("torch._utils", "_rebuild_tensor"): lambda *args: _Tensor(*args),
             ("torch._utils", "_rebuild_tensor_v2"): lambda *args: _Tensor(*args[:4]),
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
@@ -171,14 +176,14 @@ class _Unpickler(pickle._Unpickler):  # that in C reserves as much memory as a p
         if module in ("torch", "torch.storage") and name in _DTYPES:
             return name
         if module == "torch._utils" and name.startswith("_rebuild"):
-            raise ValueError(f"it has tensors of a kind that is not read, {module}.{name}")
+            raise ValueError(f"it has tensors of an unsupported type, {module}.{name}")
         return _StandIn()
 
     def persistent_load(self, saved):
         object_type, name, key = saved[:3]
-        if object_type == "module":  # of a whole model, before 1.6
+        if object_type == "module":  # a class, in a whole model from before 1.6
             return name
         if name not in _DTYPES:
-            raise ValueError("it has numbers of a kind that is not read")
+            raise ValueError(f"it has tensors of an unsupported type, {name}")
         dtype = self.dtypes[key] = _DTYPES[name]
         return key, dtype

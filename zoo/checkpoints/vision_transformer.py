@@ -1,4 +1,4 @@
-"""From the tensors and the metadata of a Vision Transformer to a classifier or an encoder."""
+"""Builds classifiers and encoders from the tensors and the metadata of Vision Transformers."""
 
 import functools
 import math
@@ -19,14 +19,17 @@ MAX_SIDE = 8192  # of images, in pixels
 
 
 def vit_classifier(tensors, table, settings, preprocessing, options, names=None, ignored=()):
-    """Builds a Vision Transformer and assigns its weights; without a head it is an encoder.
+    """Builds a Vision Transformer and assigns its weights.
 
     Args:
         tensors, table, ignored: see `zoo.checkpoints.mapping.assign`.
         settings: arguments of `zoo.vit`, without `num_classes`.
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing` of the published model.
-        options: of `zoo.load`, which replace `settings`.
-        names: of the classes; by default their indices.
+        options: options of `zoo.load`, which override `settings`.
+        names: class names; by default their indices.
+
+    Returns:
+        `ImageClassifier`, or `ImageEncoder` if there is no head.
     """
     shape, kept = tensors.shapes.get(table["head/bias"].names[0]), ()
     if names is None or shape is None:
@@ -55,7 +58,7 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
 
 
 def with_channels(input_shape, native):
-    """(H, W, C) of an option, which may be (H, W), with the channels of the `native` shape."""
+    """Validates the option `input_shape`: returns (H, W, C), with C of `native` if it is (H, W)."""
     is_shape = isinstance(input_shape, (tuple, list)) and len(input_shape) in (2, 3)
     if not is_shape or not all(isinstance(n, Integral) and 0 < n <= MAX_SIDE for n in input_shape):
         raise CheckpointError(
@@ -66,12 +69,12 @@ def with_channels(input_shape, native):
 
 
 def adapted(path, old, new, kernel):
-    """The kernel of patches of `old` channels [P·P·C, E] for `new` ones, as timm adapts it.
+    """Adapts the kernel of patches [P·P·C, E] from `old` to `new` channels, as timm does.
 
-    One channel is projected by the sum over the old ones. More are projected as the old ones in
-    turn, scaled so that gray images give the same.
+    A single channel gets the sum over the old ones. Several repeat the old ones, scaled so that the
+    outputs for gray images are the same.
     """
-    print(f"{path}: the patches of {old} channels are adapted to {new}, as are mean and deviation.")
+    print(f"{path}: patches, mean and deviation are adapted from {old} channels to {new}.")
     x = np.asarray(kernel, "float32").reshape(-1, old, kernel.shape[-1])
     if new == 1:
         x = x.sum(axis=1)
@@ -86,7 +89,7 @@ def has_grid(model, input_shape):
 
 
 def resized_positions(positions, model, native):
-    """Learned positions for images of the `native` shape, as those of the model: arrays [n, E]."""
+    """Resizes learned positions [n, E] from images of the `native` shape to those of the model."""
     prefix = model.num_prefix_tokens if model.prefix_positions else 0
     grid = patch_grid(native[:2], model.patch_size)
     layer = LearnedPositions(grid, prefix, model.interpolation)
@@ -96,14 +99,15 @@ def resized_positions(positions, model, native):
 
 
 def count_blocks(shapes, block):
-    """The number of blocks; `block` is the beginning of their names, with ``{i}``."""
+    """Returns the number of blocks; `block` is the beginning of their names, with ``{i}``."""
     return len({match[1] for match in map(pattern(block).match, shapes) if match})
 
 
 def image_size(tensors, name, prefix, patch_size, size=()):
-    """The image size (H, W) of learned positions [1, n, E], and whether class tokens have some.
+    """Returns the image size (H, W) of learned positions [1, n, E], and whether tokens have some.
 
-    `prefix` is the number of class tokens, `size` that of the metadata, by default a square.
+    `prefix` is the number of class tokens, `size` the image size in the metadata, if it is known;
+    otherwise, images are square.
     """
     positions = tensors.shape(name, 3)[1]
     for before in (0, prefix):
@@ -113,14 +117,14 @@ def image_size(tensors, name, prefix, patch_size, size=()):
             return (height, width), before > 0
     expected = "{} x {} pixels".format(*size) if size else "a square image"
     raise CheckpointError(
-        f"{tensors.path}: {name} has {positions} positions, which are not those of {expected}."
+        f"{tensors.path}: {name} has {positions} positions, which do not fit {expected}."
     )
 
 
 def first_head_alone(table):
-    """The entries of both heads of a model with a distillation token, if only the first counts.
+    """The entries of both heads of a model with a distillation token that uses only the first.
 
-    Our logits are the mean of both heads: here of twice the first one and of zeros.
+    Our logits are the mean of both heads: here, of twice the first one and of zeros.
     """
     return {
         f"{layer}/{name}": changed(table[f"head/{name}"], functools.partial(np.multiply, factor))
@@ -130,8 +134,8 @@ def first_head_alone(table):
 
 
 def _head(tensors, table):
-    """The variables of the head, as patterns, and the tensors that they would be made of."""
-    # A trained normalization before the head is not part of it, as in timm.
+    """The patterns of the variables of the head, and the names of their tensors."""
+    # As in timm, a trained normalization before the head is not part of it.
     norm = table.get("head_norm/gamma")
     heads = HEAD_LAYERS if norm and norm.names[0] in tensors else (*HEAD_LAYERS, "head_norm")
     sources = [source for path, source in table.items() if path.split("/")[0] in heads]

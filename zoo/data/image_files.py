@@ -1,7 +1,7 @@
-"""Encoded images to pixels: JPEG and PNG by TensorFlow, in any graph; other formats by Pillow.
+"""Decodes images: JPEG and PNG by TensorFlow, also in graphs; other formats by Pillow.
 
-A file of a few bytes can take gigabytes or minutes to decode. That shows in the bytes of the file,
-before it is decoded.
+A small file can take gigabytes or minutes to decode. Such files are recognized by their headers and
+refused before they are decoded.
 """
 
 import io
@@ -17,7 +17,7 @@ _BY_PILLOW = ("GIF", "BMP", "WEBP")
 _MAX_PIXELS = 50_000_000
 _SIZE = f"An image must have from 1 to {_MAX_PIXELS:,} pixels. This one has: "
 _JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
-_OTHERS = {  # offset and bytes of formats that graphs do not decode
+_OTHERS = {  # offset and bytes in files of formats that graphs do not decode
     "GIF": (0, b"GIF8"),
     "BMP": (0, b"BM"),
     "WebP": (8, b"WEBP"),
@@ -27,19 +27,19 @@ _OTHERS = {  # offset and bytes of formats that graphs do not decode
     "Base64 of a PNG": (0, b"iVBORw0KGgo"),
     "a data URL": (0, b"data:"),
 }
-_LENGTH = 24  # bytes of the header that are read
+_HEADER = 24  # bytes
 _MAX_SCANS = 100  # of a JPEG
-_MAX_SCANNED = 1_000_000_000  # pixels of all scans together, as each is a pass over the image
-_MOST_MARKERS = 1000  # that look like scans, as those of embedded thumbnails and videos do
+_MAX_SCANNED = 1_000_000_000  # pixels of all scans of a JPEG; each is a pass over the image
+_MAX_MARKERS = 1000  # of scans, including those in embedded thumbnails and videos
 _MAX_TEXTS = 10  # of a PNG; each can expand to 8 MB
 
 
 class ImageError(UserError):
-    """An image cannot be used; the message names it and says why."""
+    """An image cannot be read; the message names it and says why."""
 
 
 def read_file(path):
-    """Decodes a file: uint8 [its height, its width, 3]."""
+    """Decodes an image file: uint8 [height, width, 3]; raises `ImageError` if it cannot be read."""
     if not os.path.exists(path):
         name, what = str(path), what_it_is(str(path))
         advice = f" It {what}: pass a file, a PIL image or an array." if what else ""
@@ -53,7 +53,7 @@ def read_file(path):
 
 
 def read_image(data, name):
-    """Decodes an image, string []: uint8 [its height, its width, 3]; a message calls it `name`."""
+    """Decodes an encoded image, string []: uint8 [height, width, 3]; `name` is for messages."""
     try:
         if not _is_jpeg_or_png(data):
             return _read_with_pillow(data.numpy())
@@ -69,10 +69,10 @@ def read_image(data, name):
 
 
 def decoded(data):
-    """Decodes an image (string tensor) of any size to uint8 [its height, its width, 3].
+    """Decodes an encoded image, string [], in a graph: uint8 [height, width, 3].
 
-    Raises an `OpError` if it cannot be read. What is not JPEG or PNG is decoded by Python, which
-    an exported graph cannot do: there, call `refusal` and `decode`.
+    Raises `tf.errors.OpError` if it cannot be read. Formats other than JPEG and PNG are decoded in
+    Python, which an exported graph cannot do: there, use `refusal` and `decode`.
     """
 
     def by_pillow():
@@ -83,14 +83,14 @@ def decoded(data):
 
 
 def accepted(data):
-    """An encoded JPEG or PNG, string []; raises InvalidArgumentError if it is refused."""
+    """Returns an encoded JPEG or PNG, string []; raises InvalidArgumentError if it is refused."""
     reason = refusal(data)
     with tf.control_dependencies([tf.debugging.Assert(reason == "", [reason])]):
         return tf.identity(data)
 
 
 def _read_with_pillow(data):
-    """Decodes the bytes of a GIF (its first frame), BMP or WebP: uint8 [H, W, 3]."""
+    """Decodes the bytes of a GIF (first frame), BMP or WebP: uint8 [height, width, 3]."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
@@ -112,12 +112,12 @@ def _read_with_pillow(data):
 
 
 def _is_jpeg_or_png(data):
-    """Whether an encoded image (string tensor []) begins as a JPEG or PNG file."""
+    """Whether an encoded image, string [], begins like a JPEG or PNG file."""
     return _at(data, 0, _JPEG) | _at(data, 0, _PNG)
 
 
 def refusal(data):
-    """Why an encoded image (string tensor []) must not be decoded, "" if it may be: string [].
+    """Returns why an encoded image, string [], must not be decoded; "" if it may be: string [].
 
     Source: ISO/IEC 10918-1 and RFC 2083. Raises InvalidArgumentError for some damaged files.
     """
@@ -132,15 +132,15 @@ def refusal(data):
 
 
 def decode(data):
-    """Decodes an image for which `refusal` returns "": uint8 [its height, its width, 3]."""
+    """Decodes an image, string [], for which `refusal` returns "": uint8 [height, width, 3]."""
     return tf.ensure_shape(
         tf.io.decode_image(data, channels=3, expand_animations=False), (None, None, 3)
     )
 
 
 def _head(data):
-    padded = tf.strings.join([tf.strings.substr(data, 0, _LENGTH), b"\0" * _LENGTH])
-    return tf.strings.substr(padded, 0, _LENGTH)
+    padded = tf.strings.join([tf.strings.substr(data, 0, _HEADER), b"\0" * _HEADER])
+    return tf.strings.substr(padded, 0, _HEADER)
 
 
 def _at(head, offset, magic):
@@ -155,24 +155,24 @@ def _other(head):
     return tf.strings.join(["Its format is ", name, advice])
 
 
-# Each of these returns the number of pixels, int64 [], and a refusal.
+# The next two functions return the number of pixels, int64 [], and the refusal, string [].
 
 
 def _jpeg(data):
     pixels = tf.reduce_prod(tf.io.extract_jpeg_shape(data, output_type=tf.int64)[:2])
     # The header of a scan: FF DA, its length in two bytes, and the number of components.
-    after = tf.strings.split(data, b"\xff\xda", maxsplit=_MOST_MARKERS)[1:]
+    after = tf.strings.split(data, b"\xff\xda", maxsplit=_MAX_MARKERS)[1:]
     headers = [bytes([0, 6 + 2 * components, components]) for components in (1, 2, 3, 4)]
     scans = tf.math.count_nonzero(tf.strings.substr(after, 0, 3)[:, None] == headers)
-    many = (scans > _MAX_SCANS) | (scans * pixels > _MAX_SCANNED)
-    many |= tf.size(after) == _MOST_MARKERS
-    most = f"A JPEG must have at most {_MAX_SCANS} scans, of {_MAX_SCANNED:,} pixels in all."
-    return pixels, tf.where(many, most, "")
+    too_many = (scans > _MAX_SCANS) | (scans * pixels > _MAX_SCANNED)
+    too_many |= tf.size(after) == _MAX_MARKERS
+    limit = f"A JPEG must have at most {_MAX_SCANS} scans, of {_MAX_SCANNED:,} pixels in all."
+    return pixels, tf.where(too_many, limit, "")
 
 
 def _png(data, head):
     sides = tf.io.decode_raw(tf.strings.substr(head, 16, 8), tf.int32, little_endian=False)
     pixels = tf.reduce_prod(tf.cast(sides, tf.int64) % 2**32)
-    texts = tf.strings.split(data, "TXt", maxsplit=_MAX_TEXTS + 1)  # after zTXt and iTXt
-    most = f"A PNG must have at most {_MAX_TEXTS} long texts."
-    return pixels, tf.where(tf.size(texts) - 1 > _MAX_TEXTS, most, "")
+    parts = tf.strings.split(data, "TXt", maxsplit=_MAX_TEXTS + 1)  # chunks zTXt and iTXt
+    limit = f"A PNG must have at most {_MAX_TEXTS} compressed texts."
+    return pixels, tf.where(tf.size(parts) - 1 > _MAX_TEXTS, limit, "")

@@ -1,4 +1,4 @@
-"""Folders of images, with a folder for each class."""
+"""Reads folders of images that have a folder for each class."""
 
 import collections
 import os
@@ -13,27 +13,28 @@ from zoo.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 TRAIN = ("train", "training")
-TEST = ("test", "testing", "val", "validation", "valid", "dev")  # the first that there is
+TEST = ("test", "testing", "val", "validation", "valid", "dev")  # the first that exists is used
 _HELD_OUT = 0.1  # share of the training images, if there is no test folder
+# Files and folders of operating systems. Names that begin with a dot are hidden, too.
 _HIDDEN = ("__macosx", "@eadir", "@__thumb", "#recycle", "$recycle.bin", "lost+found")
-_HIDDEN += ("system volume information", "thumbs.db", "desktop.ini")  # and those with a first dot
-_MOST_NAMED = 5  # files and folders in a message
+_HIDDEN += ("system volume information", "thumbs.db", "desktop.ini")
+_MAX_NAMED = 5  # files and folders in a message
 
 
 def image_folder(folder, seed=0):
     """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/``, or in ``<class>/*.jpg``.
 
-    The first folder of `TRAIN` is read and the first of `TEST`, in upper or lower case. Without a
-    test folder, a tenth of each class is held out. A class may have no test images. Hidden files
-    and folders are not read: those whose name begins with a dot, and those of systems, such as
-    ``__MACOSX``, ``@eaDir``, ``Thumbs.db`` and ``desktop.ini``.
+    Training images are in the first of the folders `TRAIN`, test images in the first of `TEST`; the
+    case of names is ignored. Without a test folder, a tenth of each class is held out. A class may
+    have no test images. Files and folders that are hidden, because their name begins with a dot, or
+    belong to the operating system, such as ``__MACOSX`` and ``Thumbs.db``, are not read.
 
     Args:
         folder: the folder that contains ``train``, or the folders of the classes.
         seed: seed for the choice of held-out images.
 
     Returns:
-        `zoo.data.images.ImageSource`; its `notes` name what was found and is not used.
+        `zoo.data.images.ImageSource`; its `notes` name the files and folders that are not used.
 
     Raises:
         DataError: if a folder is missing or cannot be read, if a class has no images to train on,
@@ -66,17 +67,16 @@ def image_folder(folder, seed=0):
 
 
 def images_in(folder):
-    """The paths of the images in a folder and the folders in it, in order, and lines that name what
-    is not used."""
+    """Returns the paths of images in a folder and its subfolders, and lines about unused files."""
     scan = _Scan()
-    return list(scan.images(folder, ())), scan.notes(folder)
+    return list(scan.images(folder)), scan.notes(folder)
 
 
 def class_folders(folder):
-    """Finds images in ``<class>/*.jpg``, without training images.
+    """Finds images in ``<class>/*.jpg``, to evaluate on them.
 
     Returns:
-        `StreamedImages`, the names of the classes, and lines that name what is not used.
+        `StreamedImages`, the class names, and lines that name the files that are not used.
 
     Raises:
         DataError: if there are no images, or a folder cannot be read.
@@ -90,22 +90,25 @@ def class_folders(folder):
 
 
 def by_name(folder):
-    """`StreamedImages` of a folder and the folders in it, in the order of their file names, and
-    lines that name what is not used."""
+    """Like `images_in`, but returns `StreamedImages`, sorted by file name, in place of paths."""
     images, notes = images_in(folder)
     return _stream({"": sorted(images, key=os.path.basename)}, [""]), notes
 
 
 def subfolder(folder, names):
-    """The path of the first of these folders, in upper or lower case; None if there is none."""
+    """Returns the path of the first of `names` that is a subfolder in any case, or None."""
     paths = sorted(pathlib.Path(folder).iterdir()) if os.path.isdir(folder) else ()
     found = {path.name.lower(): path for path in paths if path.is_dir()}
     return next((found[name] for name in names if name in found), None)
 
 
 def class_parent(folder):
-    """The path in which the training images have a folder for each class: the first of `TRAIN`, or
-    `folder` if folders in it have images, and none is of `TEST`; None if there is none."""
+    """Finds the folder whose subfolders are the classes of the training images.
+
+    Returns:
+        The path of the first of the folders `TRAIN`; `folder` itself, if its subfolders contain
+        images and none of them is one of `TEST`; or None.
+    """
     found = subfolder(folder, TRAIN)
     if found or subfolder(folder, TEST):
         return found
@@ -114,8 +117,10 @@ def class_parent(folder):
 
 
 def _by_class(test, names):
-    """The test images {class: files}, also of folders whose names differ from those of the training
-    images in case or spaces only, and lines that say so."""
+    """Matches folders of test images to classes whose names differ only in case or spaces.
+
+    Returns the test images, {class: files}, and notes.
+    """
     classes, found, lines = {name.strip().casefold(): name for name in names}, {}, []
     other = [name for name in names if name not in classes.values()]
     lines += [f"Other classes differ in case or spaces only: {', '.join(other)}."] * bool(other)
@@ -127,17 +132,17 @@ def _by_class(test, names):
 
 
 def _check_test(folder, test, names, unused):
-    """Checks the test images {class: files}; returns what is to be said of them."""
+    """Checks the test images, {class: files}; returns notes about them."""
     unknown = [name for name in test if test[name] and name not in names]
     if unknown:
         raise DataError(
             f"{folder} has classes without training images: {', '.join(unknown)}. Add training "
-            "images of them, or remove these."
+            "images, or remove these classes."
         )
     if not any(test.values()):
         raise DataError(
-            f"{folder} has no images in folders, one per class. Fill it, or remove it: then some "
-            f"are held out. {' '.join(unused)}"
+            f"{folder} has no images in folders, one per class. Add images, or remove the folder "
+            f"to hold out training images. {' '.join(unused)}"
         )
     missing = [name for name in names if not test.get(name)]
     notes = [f"Tested on the images in {folder}."]
@@ -145,13 +150,13 @@ def _check_test(folder, test, names, unused):
 
 
 class _Scan:
-    """Lists files and folders, and remembers what is not used: {why: [path]}."""
+    """Lists files and folders; `unused` is {reason: [path]} of those that are not used."""
 
     def __init__(self):
         self.unused = collections.defaultdict(list)
 
-    def entries(self, folder, why, is_used=os.DirEntry.is_dir):
-        """Yields the entries of a folder that are not hidden and are used, in order."""
+    def entries(self, folder, reason, is_used=os.DirEntry.is_dir):
+        """Yields the sorted entries of a folder that are used; `reason` is that of all others."""
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
@@ -161,34 +166,34 @@ class _Scan:
             if is_used(entry) and not hidden:
                 yield entry
             else:
-                self.unused["hidden" if hidden else why].append(entry.path)
+                self.unused["hidden" if hidden else reason].append(entry.path)
 
     def classes(self, folder):
         """{class name: sorted paths of its images, at any depth}."""
-        around = (os.path.realpath(folder),)
+        parents = (os.path.realpath(folder),)
         classes = self.entries(folder, "not in a class")
-        return {entry.name: sorted(self.images(entry.path, around)) for entry in classes}
+        return {entry.name: sorted(self.images(entry.path, parents)) for entry in classes}
 
-    def images(self, folder, around):
-        """Yields the paths of the images in a folder and the folders in it."""
+    def images(self, folder, parents=()):
+        """Yields the paths of the images in a folder and its subfolders."""
         real = os.path.realpath(folder)
-        if real in around:
-            self.unused["a link to a folder around it"].append(folder)
+        if real in parents:
+            self.unused["a link to a parent folder"].append(folder)
             return
         for entry in self.entries(folder, "not an image", _is_image_or_folder):
             if entry.is_dir():
-                yield from self.images(entry.path, (*around, real))
+                yield from self.images(entry.path, (*parents, real))
             else:
                 yield entry.path
 
     def notes(self, root):
-        """A line for each reason."""
-        return [
-            f"Not used, {why}: {len(paths):,} ("
-            + ", ".join(os.path.relpath(path, root) for path in paths[:_MOST_NAMED])
-            + (", ...)." if len(paths) > _MOST_NAMED else ").")
-            for why, paths in self.unused.items()
-        ]
+        """A line for each reason, with paths relative to `root`."""
+        lines = []
+        for reason, paths in self.unused.items():
+            names = [os.path.relpath(path, root) for path in paths[:_MAX_NAMED]]
+            names += ["..."] * (len(paths) > _MAX_NAMED)
+            lines.append(f"Not used, {reason}: {len(paths):,} ({', '.join(names)}).")
+        return lines
 
 
 def _is_image(entry):
@@ -196,7 +201,7 @@ def _is_image(entry):
 
 
 def _is_image_or_folder(entry):
-    is_file = entry.is_file() or entry.is_symlink()  # maybe to a missing file
+    is_file = entry.is_file() or entry.is_symlink()  # a broken link is reported when it is read
     return entry.is_dir() or (is_file and _is_image(entry))
 
 
@@ -205,9 +210,7 @@ def _hold_out(files_by_class, seed):
     random, train, test = np.random.default_rng(seed), {}, {}
     for name, files in files_by_class.items():
         if len(files) < 2:
-            raise DataError(
-                f"The class {name} has only one image. It needs one to train and one to test on."
-            )
+            raise DataError(f"The class {name} has only one image. It needs two, one for testing.")
         order = random.permutation(len(files))
         count = max(1, round(_HELD_OUT * len(files)))
         test[name] = [files[i] for i in order[:count]]
@@ -216,7 +219,7 @@ def _hold_out(files_by_class, seed):
 
 
 def _stream(files_by_class, names):
-    """`StreamedImages` of files."""
+    """`StreamedImages` of {class name: paths}; the label of a class is its index in `names`."""
     files = [files_by_class.get(name, []) for name in names]
     paths, labels = [*chain(*files)], np.repeat(range(len(names)), list(map(len, files)))
     in_graph = tf.constant(paths), tf.constant(labels, tf.int32)

@@ -1,4 +1,4 @@
-"""Labeled images that are read by number: in memory or read when they are needed.
+"""Labeled images, in memory or read from files when they are needed.
 
 Axes: H image height, W image width, C channels, n images.
 """
@@ -18,8 +18,8 @@ from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError
 
 _MEMORY_LIMIT = 2**29  # bytes of images that are decoded once, at the start
-_STATISTICS = 10_000, 1_000  # images to compute mean and deviation of: in memory, from files
-_MOST_SKIPPED = 10  # unreadable images that are tolerated, or a tenth of all
+_STATISTICS = 10_000, 1_000  # images for mean and deviation: of those in memory, of files
+_MAX_SKIPPED = 10  # unreadable images that are tolerated; a tenth of all, if that is more
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Images:
         return self.pixels.shape[1:]
 
     def subset(self, numbers):
-        """Returns the images of these numbers, int64 [m], in this order."""
+        """Returns the images with these indices, int64 [m], in this order."""
         return Images(self.pixels[numbers], self.labels[numbers])
 
 
@@ -51,14 +51,15 @@ class Images:
 class StreamedImages:
     """Labeled images that are read and decoded when they are needed.
 
-    Images that cannot be read are skipped and counted where they are met.
+    Images that cannot be read are skipped and counted.
 
     Args:
         numbers: int64 [n], the numbers of these images in their source.
-        read: function: number, int64 [] -> (encoded image, string [], and its label, int32 []). It
-            is called in a graph.
-        name: function: number, int -> the name of the image in messages.
-        preprocessing: resizes and crops the images; needed before they are decoded.
+        read: function of a number, int64 [], that returns the encoded image, string [], and its
+            label, int32 []. It is called in a graph.
+        name: function of a number, an int, that returns the name of the image for messages.
+        preprocessing: `ImagePreprocessing` that resizes and crops the images; required to decode
+            them.
 
     Attributes:
         skipped: {number: message} of the images that could not be read so far.
@@ -79,7 +80,7 @@ class StreamedImages:
         return (*self.preprocessing.image_size, self.preprocessing.channels)
 
     def subset(self, places):
-        """Returns the images at these places, int64 [m], in this order."""
+        """Returns the images with these indices, int64 [m], in this order."""
         return dataclasses.replace(self, numbers=self.numbers[places], skipped={})
 
     @functools.cached_property
@@ -93,7 +94,7 @@ class StreamedImages:
         return self.preprocessing.fit(decoded(image))
 
     def in_memory(self):
-        """Decodes all images: `Images` of those that can be read, and why each other cannot."""
+        """Returns `Images` of all that can be read, and a message for each of the others."""
 
         def decode(number):
             image, label = self.read(number)
@@ -129,7 +130,7 @@ class StreamedImages:
 
     def check(self):
         """Raises `DataError` if more than ten images, and a tenth of all, cannot be read."""
-        if len(self.skipped) > max(_MOST_SKIPPED, len(self) // 10):
+        if len(self.skipped) > max(_MAX_SKIPPED, len(self) // 10):
             raise DataError(
                 f"{len(self.skipped):,} of {len(self):,} images cannot be read, the last: "
                 f"{self.name(next(reversed(self.skipped)))}."
@@ -142,9 +143,9 @@ class ImageDataset(NamedTuple):
     Fields:
         train, test: `Images` or `StreamedImages`.
         class_names: the name of each label.
-        skipped: one line for each file that was skipped because it cannot be read.
-        notes: lines about what was found, such as files that are not used.
-        valid: `Images` or `StreamedImages` to validate on; None for the test images.
+        skipped: a line for each image that was skipped because it cannot be read.
+        notes: lines about the data, such as names of files that are not used.
+        valid: validation images, `Images` or `StreamedImages`; None if the test images are used.
     """
 
     train: Images | StreamedImages
@@ -160,21 +161,21 @@ class ImageDataset(NamedTuple):
         return tuple(self.train.image_shape)
 
     def held_out(self, share, seed=0):
-        """Returns the data set with this share, in [0, 1), of the training images as `valid`."""
+        """Returns the data set with a share, in [0, 1), of the training images moved to `valid`."""
         if not share:
             return self
         order = np.random.default_rng(seed).permutation(len(self.train))
         valid, train = np.split(order, [round(share * len(order))])
         if not len(valid) or not len(train):
             raise DataError(
-                f"A share of {share} of {len(order):,} training images leaves none to train on or "
-                "none to validate on."
+                f"A share of {share} of {len(order):,} training images leaves none for training or "
+                "validation."
             )
         train, valid = (self.train.subset(np.sort(part)) for part in (train, valid))
         return self._replace(train=train, valid=valid)
 
     def unreadable(self):
-        """One line for each image that could not be read so far."""
+        """Returns a line for each image that could not be read so far."""
         parts = (getattr(part, "skipped", {}) for part in (self.train, self.test, self.valid))
         return [*self.skipped, *(line for part in parts for line in part.values())]
 
@@ -184,7 +185,7 @@ class ImageDataset(NamedTuple):
         pixels = sample(self.train, _STATISTICS[0] if in_memory else _STATISTICS[1]).pixels
         if not len(pixels):
             raise DataError("None of the training images can be read.")
-        # sums of integers are exact, and these copy nothing
+        # sums of integers are exact, and these do not copy the images
         count, squares = pixels[..., 0].size, np.einsum("nhwc,nhwc->c", pixels, pixels, dtype="i8")
         mean = pixels.sum((0, 1, 2), np.int64) / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
@@ -200,7 +201,7 @@ class ImageSource(NamedTuple):
     """A data set whose images are not decoded yet.
 
     Fields:
-        name: of the data set, for messages.
+        name: name of the data set, for messages.
         train, test: `StreamedImages` without preprocessing.
         class_names: the name of each label.
         image_shape: (H, W, C); H and W are None if the images differ in size.
@@ -217,15 +218,21 @@ class ImageSource(NamedTuple):
     def dataset(
         self, image_size=None, preprocessing=None, train_examples=None, seed=0, streamed=False
     ):
-        """Returns the `ImageDataset`; few images are decoded now, and those of many when needed.
+        """Returns the `ImageDataset`.
+
+        Images that take more than 512 MB are decoded when they are needed, others now.
 
         Args:
-            image_size: (H, W) to resize the images to; needed if they differ in size.
-            preprocessing: `ImagePreprocessing` that resizes and crops the images, in place of
+            image_size: (H, W) to resize the images to; required if they differ in size.
+            preprocessing: `ImagePreprocessing` that resizes and crops the images, instead of
                 `image_size`.
             train_examples: number of training images to draw; all by default.
             seed: seed for the choice of training images.
-            streamed: whether images are decoded when they are needed, however few they are.
+            streamed: whether images are decoded when they are needed in any case.
+
+        Raises:
+            DataError: if `image_size` is missing, there are fewer than `train_examples` images, or
+                none of a class can be read.
         """
         *size, channels = self.image_shape
         if preprocessing is None:
@@ -240,12 +247,12 @@ class ImageSource(NamedTuple):
             for part in (self.train, self.test)
         )
         if train_examples is not None:
-            train = train.subset(drawn(train.labels, train_examples, seed))
+            train = train.subset(_stratified(train.labels, train_examples, seed))
         size = (len(train) + len(test)) * math.prod(train.image_shape)
         if streamed or size > _MEMORY_LIMIT:
             return ImageDataset(train, test, self.class_names, notes=self.notes)
-        (train, lost), (test, others) = train.in_memory(), test.in_memory()
-        skipped = (*lost, *others)
+        (train, skipped), (test, skipped_test) = train.in_memory(), test.in_memory()
+        skipped = (*skipped, *skipped_test)
         for label, name in enumerate(self.class_names):
             if skipped and not ((train.labels == label).any() and len(test)):
                 raise DataError(
@@ -256,7 +263,7 @@ class ImageSource(NamedTuple):
 
 
 def _shared_notes(train, test):
-    """A line about the test images that are also trained on, if there are some; both `Images`."""
+    """A line about the test images that are also training images, if any; both are `Images`."""
     known = {hash(pixels.tobytes()) for pixels in train.pixels}
     count = sum(hash(pixels.tobytes()) in known for pixels in test.pixels)
     line = f"Test images that are also training images: {count:,} of {len(test):,}."
@@ -264,7 +271,7 @@ def _shared_notes(train, test):
 
 
 def digits(seed=0):
-    """scikit-learn's 1,797 handwritten digits of 8x8 gray pixels; a fifth is for testing.
+    """Loads scikit-learn's 1,797 handwritten digits, 8x8 gray pixels; a fifth is for testing.
 
     Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", test part.
 
@@ -291,8 +298,8 @@ def digits(seed=0):
     return ImageSource("digits", *parts, [str(number) for number in range(10)], (8, 8, 1))
 
 
-def drawn(labels, count, seed):
-    """The sorted indices of `count` examples, stratified by class."""
+def _stratified(labels, count, seed):
+    """Draws `count` examples, stratified by class: sorted indices."""
     classes, sizes = np.unique(labels, return_counts=True)
     if not len(classes) <= count <= len(labels):
         raise DataError(
@@ -306,7 +313,7 @@ def drawn(labels, count, seed):
 
 
 def sample(images, count):
-    """Up to `count` evenly spaced images, as `Images`; those that cannot be read are left out."""
+    """Returns up to `count` evenly spaced images, as `Images`; unreadable ones are left out."""
     count = min(count, len(images))
     images = images.subset(np.linspace(0, len(images) - 1, count).astype("int64"))
     return images if isinstance(images, Images) else images.in_memory()[0]

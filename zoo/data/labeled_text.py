@@ -1,4 +1,4 @@
-"""Labeled texts: sentences of the built-in phrasebook, TSV files and TFDS data sets."""
+"""Labeled texts: the built-in phrasebook, TSV files and TFDS data sets."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from zoo.errors import DataError
 from zoo.text.special_tokens import encode_texts, truncated
 
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
-_NOT_EMPTY = "\0"  # begins labels with a separator: there may be none
+_NOT_EMPTY = "\0"  # beginning of labels with a separator: `Rows` drops rows with an empty side
 
 
 class LabeledTexts(NamedTuple):
@@ -20,7 +20,7 @@ class LabeledTexts(NamedTuple):
 
     Fields:
         texts: list of str.
-        labels: int32 [n]; of several labels per text float32 [n, classes], 1 for each label.
+        labels: int32 [n]; with several labels per text, float32 [n, classes] with 1 for each.
     """
 
     texts: list[str]
@@ -47,7 +47,7 @@ class TextDataset(NamedTuple):
 
 
 def phrasebook(seed=0):
-    """Generates 20,000 English sentences with their kinds; nothing is downloaded.
+    """Generates 20,000 English sentences, labeled with the kind of sentence.
 
     The kinds are those of `zoo.data.phrasebook.sentence_kinds`. Validation and test sentences are
     held out as described in `tsv`.
@@ -61,8 +61,8 @@ def phrasebook(seed=0):
 def tsv(path, seed=0, separator=None):
     """Reads a UTF-8 file without a header, one text per line: label, tab, text.
 
-    Blank lines, and those without a label or a text, are skipped. With a `separator`, such as "|",
-    the first column contains any number of labels, perhaps none, with it between them.
+    Blank lines, and lines without a label or a text, are skipped. With a `separator`, such as "|",
+    the first column contains any number of labels, separated by it.
 
     Validation and test get about 10 % of the texts each, at most about 2,000. The split is decided
     by a hash of `seed` and the case-folded text, so a text that occurs several times is in one
@@ -70,13 +70,13 @@ def tsv(path, seed=0, separator=None):
 
     Raises:
         DataError: if the file cannot be read or is not UTF-8, if a line has no tab, if there are
-            fewer than two labels (with a separator none), or if a split has no text.
+            fewer than two labels (with a separator, none), or if a split has no text.
     """
     rows = [(text, label) for label, text in read_tsv(path, "label, tab, text")]
     texts, labels = (len({*column}) for column in zip(*rows)) if rows else (0, 0)
     if labels > texts:
         raise DataError(
-            f"{path} has {labels:,} labels of {texts:,} texts. Each line must be: label, tab, text."
+            f"{path}: {labels:,} labels for {texts:,} texts. Each line must be: label, tab, text."
         )
     if separator:
         rows = [(text, _NOT_EMPTY + label) for text, label in rows]
@@ -99,8 +99,8 @@ def tfds_texts(name, data_dir=None, seed=0):
     """
     import tensorflow_datasets as tfds
 
-    kinds, what = (tfds.features.Text, tfds.features.ClassLabel), "texts with a class label"
-    features, count, reads = supervised_examples(name, data_dir, "--tsv FILE", kinds, what)
+    types, description = (tfds.features.Text, tfds.features.ClassLabel), "texts with a class label"
+    features, count, reads = supervised_examples(name, data_dir, "--tsv FILE", types, description)
     names = list(features[1].names)
 
     def named(read):
@@ -111,7 +111,10 @@ def tfds_texts(name, data_dir=None, seed=0):
 
 
 def _split(read, count, seed, name, valid=None, test=None, class_names=None, separator=None):
-    """A data set of (text, class name); the classes are those that occur if not given."""
+    """Builds a `TextDataset` from rows (text, label), see `divided`.
+
+    By default the classes are the labels that occur. For `separator` see `tsv`.
+    """
 
     def named(label):
         names = label.removeprefix(_NOT_EMPTY).split(separator) if separator else [label]
@@ -127,8 +130,9 @@ def _split(read, count, seed, name, valid=None, test=None, class_names=None, sep
         raise DataError(f"{name} must have {least}. Received: {class_names}.")
     unseen = {*class_names} - {label for one in found[0] for label in one}
     if unseen:
-        advice = "Add texts that have it, or remove it."
-        raise DataError(f"{name}: the class {min(unseen)!r} has no text to train on. {advice}")
+        raise DataError(
+            f"{name}: the class {min(unseen)!r} has no text to train on. Add texts, or remove it."
+        )
     numbers = {label: number for number, label in enumerate(class_names)}
     texts = [[text for text, _ in part] for part in parts]
     if separator:
@@ -139,17 +143,17 @@ def _split(read, count, seed, name, valid=None, test=None, class_names=None, sep
 
 
 class EncodedTexts:
-    """Labeled texts as token ids, for `zoo.data.token_batches`.
+    """Tokenized texts with their labels, for `zoo.data.token_batches`.
 
     Args:
         texts: `LabeledTexts`.
         tokenizer: see `zoo.tasks.classifier.TextClassifier`.
-        max_length: maximum number of tokens of a text, control ids included; longer texts are
+        max_length: maximum number of tokens of a text, including control ids; longer texts are
             truncated.
 
     Attributes:
         longest_first: uint32 [n], the texts by descending length.
-        length_counts: int64 [longest + 1], number of texts of each length, control ids included.
+        length_counts: int64 [longest + 1], number of texts of each length, including control ids.
         num_tokens: number of labels, n.
         truncated: number of texts that were truncated.
         signature: `tf.TensorSpec` of the outputs of `batch`.
@@ -172,10 +176,10 @@ class EncodedTexts:
         return len(self._labels)
 
     def batch(self, texts, shape):
-        """Makes a batch of the `shape` (B, T) of up to B texts, by their indices, and empty rows.
+        """Builds a batch of the `shape` (B, T) of up to B texts, given by their indices.
 
         Returns (tokens int32 [B, T], labels [B] or [B, classes], weights float32 [B], 1 for each
-        text).
+        text); the other rows are padding.
         """
         labels = np.zeros((shape[0], *self._labels.shape[1:]), self._labels.dtype)
         weights = np.zeros(shape[0], np.float32)

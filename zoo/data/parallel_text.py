@@ -11,11 +11,11 @@ _OWN_DATA = "--source FILE --target FILE"
 
 
 class ParallelText(NamedTuple):
-    """Training, validation and test pairs of a sentence and its translation.
+    """Training, validation and test pairs: a sentence and its translation.
 
     Fields:
         train, valid, test: `zoo.data.text_rows.Rows`.
-        count: about the number of pairs.
+        count: approximate number of pairs.
     """
 
     train: Rows
@@ -60,7 +60,7 @@ def parallel_files(source, target, valid=None, test=None, seed=0):
 
     Args:
         source, target: paths of the training files.
-        valid, test: (source path, target path) each, whose pairs are not trained on; if not given,
+        valid, test: (source path, target path) each, whose pairs are not trained on; by default,
             the split is held out from the training pairs as described in `tsv`.
         seed: seed of the held-out splits.
 
@@ -96,7 +96,7 @@ def tfds_pairs(name, data_dir=None, seed=0):
 
 
 def tfds_version(name, data_dir=None):
-    """The full name of a data set, with its version."""
+    """Returns the full name of a data set of TensorFlow Datasets, with its version."""
     return prepared_builder(name, data_dir, "phrasebook", _OWN_DATA).info.full_name
 
 

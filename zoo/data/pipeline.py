@@ -1,4 +1,4 @@
-"""Input pipeline for images: each row of a batch is a pure function of seed, step and number.
+"""Input pipeline for images: each row of a batch is a pure function of seed, step and row number.
 
 Axes: B rows of a batch, b rows that a worker computes, H image height, W image width, C channels,
 K classes.
@@ -10,12 +10,12 @@ import tensorflow as tf
 from zoo.data.images import Images
 from zoo.data.preprocessing import random_resized_crop
 from zoo.data.token_batches import shuffled
-from zoo.data.worker_batches import GROUP, Rows, WorkerBatches, each_replica, split, split_rows
+from zoo.data.worker_batches import GROUP, BatchRows, WorkerBatches, each_replica, split, split_rows
 from zoo.errors import UserError
 
 
 def steps_per_epoch(images, batch_size, repeats=1):
-    """Returns the number of full batches in an epoch, in which each image occurs `repeats` times.
+    """Returns the number of full batches in an epoch with `repeats` of each image.
 
     Raises:
         UserError: if there are fewer images than `batch_size`.
@@ -40,11 +40,11 @@ def training_batches(
     accumulation=1,
     min_crop_area=None,
 ):
-    """Returns shuffled and augmented batches without end.
+    """Returns an infinite data set of shuffled and augmented batches.
 
-    Every epoch has `steps_per_epoch` batches. A row of a batch depends only on `seed`,
-    its step and its number, so a resumed run sees the same batches as an uninterrupted one, and any
-    number of workers computes the same rows. An image that cannot be read has weight 0.
+    An epoch has `steps_per_epoch` batches. A row of a batch depends only on `seed`, its step and
+    its number, so a resumed run sees the same batches as an uninterrupted one, and any number of
+    workers computes the same rows. An image that cannot be read has weight 0.
 
     Args:
         images: `zoo.data.images.Images` or `StreamedImages`.
@@ -59,7 +59,7 @@ def training_batches(
         first_step: step of the first batch, counted from the beginning of the run.
         accumulation: number of parts of a batch, which must divide `batch_size`; their gradients
             are summed, which takes less memory.
-        min_crop_area: see `random_resized_crop`, of `StreamedImages`; no such crops by default.
+        min_crop_area: see `random_resized_crop`, for `StreamedImages`; no such crops by default.
 
     Returns:
         `WorkerBatches` of (images uint8 [B, H, W, C], soft labels float32 [B, K], weights float32
@@ -67,8 +67,8 @@ def training_batches(
         so a summed loss is the mean over the batch.
     """
     count, steps = len(images), steps_per_epoch(images, batch_size, repeats)
-    apart = [np.arange(turn, batch_size, repeats) for turn in range(repeats)]
-    order = np.concatenate(apart)  # the places of an epoch, where repeats are together, by row
+    # Repeats of an image have adjacent places in an epoch, but not adjacent rows in a batch.
+    order = np.concatenate([np.arange(turn, batch_size, repeats) for turn in range(repeats)])
 
     def parts(context):
         rows, split_parts = _worker_rows(batch_size, context, accumulation)
@@ -85,7 +85,7 @@ def training_batches(
         def batch(step, pixels, labels, readable):
             labels = tf.one_hot(labels, num_classes)
             if augment is not None:
-                augmented = Rows(tf.constant(rows), batch_size)
+                augmented = BatchRows(tf.constant(rows), batch_size)
                 pixels, labels = augment(pixels, labels, _seed(seed, step), augmented)
             labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
             return split_parts(pixels, labels, readable / batch_size)
@@ -98,7 +98,7 @@ def training_batches(
 
 
 def test_batches(images, num_classes, batch_size):
-    """Returns all images in order, in batches with one-hot labels and weights.
+    """Returns a data set of all images in order, in batches with one-hot labels and weights.
 
     The weights are number of batches / number of images: with a summed loss, the mean over the
     batches, which Keras reports, is then the mean over all images. The last batch is filled with
@@ -125,10 +125,11 @@ def test_batches(images, num_classes, batch_size):
 
 
 def _worker_rows(batch_size, context, accumulation=1):
-    """Which rows of a batch a worker computes: the groups that contain those of its replicas.
+    """The rows of a batch that a worker computes: the groups that contain those of its replicas.
 
-    Returns (int32 [b], ascending; function that splits (inputs, labels, weights) of these rows into
-    the parts of each replica).
+    Returns:
+        int32 [b], ascending, and a function that splits (inputs, labels, weights) of these rows
+        into the parts of each replica.
     """
     size, every = batch_size // accumulation, np.arange(batch_size, dtype=np.int32)
     own, real = (tensor.numpy() for tensor in split_rows(size, context))
@@ -147,10 +148,17 @@ def _seed(seed, step):
 
 
 def _read(images, steps, rows, crop=None):
-    """Reads the images of each batch; `steps` is a data set of (anything, their places [b]).
+    """Reads the images of each batch.
 
-    Returns a data set of (the first of `steps`, uint8 [b, H, W, C], labels int32 [b], float32 [b]:
-    1, or 0 if an image cannot be read; it is then black, and its label is -1).
+    Args:
+        images: `Images` or `StreamedImages`.
+        steps: data set of (any tensor, int64 [b], the indices of the images).
+        rows: int32 [b].
+        crop: function of (encoded image, the tensor of `steps`, row) that returns uint8 [H, W, C].
+
+    Returns:
+        A data set of (the tensor of `steps`, uint8 [b, H, W, C], labels int32 [b], float32 [b]).
+        The last is 1, or 0 if an image cannot be read: it is then black, with the label -1.
     """
     if isinstance(images, Images) and crop is None:
         # A graph captures tensors by reference, but embeds arrays as constants.
@@ -172,7 +180,7 @@ def _read(images, steps, rows, crop=None):
         nothing = tf.zeros([0], tf.int64), tf.zeros([0, *images.image_shape], tf.uint8)
         nothing = tf.data.Dataset.from_tensors((*nothing, tf.zeros([0], tf.int32)))
         examples = tf.data.Dataset.range(len(rows)).map(example, tf.data.AUTOTUNE)
-        # The images that are left when those that cannot be read are gone, maybe none.
+        # One batch of the images that can be read, perhaps without rows.
         readable = examples.ignore_errors().batch(len(rows)).concatenate(nothing).take(1)
         return readable.map(lambda *rest: (first, *_whole(images, numbers, *rest)))
 
@@ -180,7 +188,7 @@ def _read(images, steps, rows, crop=None):
 
 
 def _whole(images, numbers, places, pixels, labels):
-    """Fills the rows whose images could not be read, and counts them; see `_read`."""
+    """Inserts rows for images that cannot be read, and records them; see `_read`."""
     size = tf.shape(numbers, tf.int64)
     readable = tf.scatter_nd(places[:, None], tf.ones_like(places, tf.float32), size)
 
@@ -191,8 +199,8 @@ def _whole(images, numbers, places, pixels, labels):
             shape = tf.concat([size, tf.shape(pixels, tf.int64)[1:]], axis=0)
             return tf.scatter_nd(places[:, None], pixels, shape)
 
-    # scattering takes longer than all else, so it is left out where nothing is missing
+    # scattering is slow, so it is only done if an image is missing
     pixels = tf.cond(tf.reduce_all(readable == 1.0), lambda: pixels, filled)
     pixels = tf.ensure_shape(pixels, (None, *images.image_shape))
-    # -1 is not a class: mixed into another image, it does not change the share of any
+    # the one-hot label of -1 is all zeros
     return pixels, tf.scatter_nd(places[:, None], labels + 1, size) - 1, readable

@@ -1,4 +1,4 @@
-"""Plain text for language models: files, and batches of windows of their tokens.
+"""Plain text for language models: reads files, and cuts their tokens into windows.
 
 Axes: B windows of a batch, T tokens of a window.
 """
@@ -41,7 +41,7 @@ def project_texts():
 
 
 def hold_out(texts):
-    """Splits off the end of each text: (training texts, held-out texts).
+    """Holds out the end of each text: returns (training texts, held-out texts).
 
     Raises:
         UserError: if all held-out texts are blank.
@@ -58,14 +58,14 @@ def hold_out(texts):
 
 
 def concatenated_tokens(tokenizer, texts, end):
-    """The tokens of all texts one after the other, with the token `end` after each: int32 [n]."""
+    """Tokenizes and concatenates texts, with the token `end` after each: int32 [n]."""
     return np.array(
         [token for ids in tokenizer.encode(texts) for token in (*ids, end)], dtype=np.int32
     )
 
 
 def steps_per_epoch(tokens, batch_size, length):
-    """Number of training batches in an epoch.
+    """Returns the number of training batches in an epoch.
 
     Raises:
         UserError: if the tokens do not fill a batch.
@@ -80,18 +80,18 @@ def steps_per_epoch(tokens, batch_size, length):
 
 
 def training_windows(tokens, batch_size, length, seed=0, first_step=0):
-    """Returns batches of shuffled windows, without end.
+    """Returns an infinite data set of batches of shuffled windows.
 
-    Each epoch cuts the text into windows at different positions. Each window begins with the start
-    token. A batch depends only on `seed` and its step, so a resumed run sees the same batches as an
-    uninterrupted one. The label weights of a batch sum to one.
+    Each epoch cuts the text into windows at different positions. The inputs of a window begin with
+    the start token. A batch depends only on `seed` and its step, so a resumed run sees the same
+    batches as an uninterrupted one. The label weights of a batch sum to one.
 
     Args:
         tokens: int [n].
         batch_size: B.
         length: T.
         seed: seed of the order.
-        first_step: first batch, counted from the beginning of the run.
+        first_step: step of the first batch, counted from the beginning of the run.
 
     Returns:
         `WorkerBatches` of (inputs int32 [B, T], labels int32 [B, T], weights float32 [B, T]).
@@ -115,7 +115,7 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
 
 
 def evaluation_windows(tokens, batch_size, length, special=SPECIAL_TOKENS):
-    """Returns all tokens once, in batches like those of `training_windows`.
+    """Returns a data set of all tokens in order, in batches like those of `training_windows`.
 
     The weight of a label is number of batches / number of tokens: with a summed loss, the mean over
     the batches, which Keras reports, is then the mean over all tokens. `special` are the

@@ -1,4 +1,4 @@
-"""Preprocessing of images: files, arrays or PIL images to model inputs, and random crops.
+"""Image preprocessing: files, arrays and PIL images to model inputs, and random crops.
 
 Axes: H image height, W image width, C channels.
 """
@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from zoo.data.image_files import ImageError, accepted, decoded, read_file, read_image
 
-_CROP_RATIOS = (3 / 4, 4 / 3)  # width to height of random crops
-# of `tf.raw_ops.ScaleAndTranslate`
-_KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic"}
+_CROP_RATIOS = (3 / 4, 4 / 3)  # width / height of random crops
+_KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic"}  # of `tf.raw_ops.ScaleAndTranslate`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +25,16 @@ class ImagePreprocessing:
     Args:
         image_size: (H, W) in pixels.
         channels: C: 1 for gray or 3 for RGB; images are converted as needed. With another number,
-            only arrays [H, W, C] are taken.
-        mean: mean of each channel, of pixels scaled to [0, 1].
-        std: standard deviation of each channel.
-        resize: what images are resized to before the crop: the length of the shorter side; or
-            (height, width), which may distort them. By default they are just large enough.
+            only arrays [H, W, C] are accepted.
+        mean: mean of each channel, or one for all, of pixels scaled to [0, 1].
+        std: standard deviation of each channel, or one for all.
+        resize: size before the crop: the length of the shorter side; or (height, width), which may
+            distort images. By default, the smallest size that covers `image_size`.
         interpolation: "bilinear" or "bicubic".
-        antialias: whether all pixels count where an image shrinks, as in Pillow.
+        antialias: whether to use an antialiasing filter when images shrink, as Pillow does.
 
     Raises:
-        ValueError: if `mean` or `std` are not of the channels.
+        ValueError: if `mean` or `std` has another number of values than `channels`.
     """
 
     image_size: tuple[int, int]
@@ -52,7 +51,7 @@ class ImagePreprocessing:
             valid = all(isinstance(value, numbers.Real) for value in values)
             if not valid or len(values) not in (1, self.channels):
                 raise ValueError(
-                    f"{name} must be a number for each of {self.channels} channels. "
+                    f"{name} must be one number, or one for each of {self.channels} channels. "
                     f"Received: {name}={values}."
                 )
 
@@ -60,9 +59,9 @@ class ImagePreprocessing:
         """Reads one image, resizes and crops it.
 
         Args:
-            image: path of a JPEG, PNG, GIF (first frame), BMP or WebP file, or its bytes; PIL
-                image; or array [H, W] or [H, W, C] of values in 0..255. Transparency and the
-                orientation in EXIF metadata are ignored.
+            image: path of a JPEG, PNG, GIF (first frame), BMP or WebP file, or its bytes; a PIL
+                image; or an array [height, width] or [height, width, channels] with values in
+                0..255. Transparency and the orientation in EXIF metadata are ignored.
 
         Returns:
             uint8 [H, W, C].
@@ -74,7 +73,7 @@ class ImagePreprocessing:
         if isinstance(image, (str, os.PathLike)):
             pixels = read_file(os.fspath(image))
         elif isinstance(image, bytes):
-            pixels = read_image(tf.constant(image), "An image of bytes")
+            pixels = read_image(tf.constant(image), "An encoded image")
         elif hasattr(image, "convert"):
             pixels = _pil_pixels(image)
         else:
@@ -84,7 +83,7 @@ class ImagePreprocessing:
         return self.fit(tf.convert_to_tensor(pixels)).numpy()
 
     def fit(self, pixels):
-        """Resizes and crops uint8 [any height, any width, 1, 3 or 4] to uint8 [H, W, C]."""
+        """Resizes and crops uint8 [height, width, 1, 3 or 4] to uint8 [H, W, C]."""
         if pixels.shape[-1] != self.channels:
             pixels = pixels[..., :3]  # transparency is dropped
         size = tf.constant(self.image_size)
@@ -108,7 +107,7 @@ class ImagePreprocessing:
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))
 
     def _resized(self, own):
-        """The size to resize to before the crop, at least `image_size`: int32 [2]."""
+        """The size before the crop, at least `image_size`: int32 [2]."""
         if isinstance(self.resize, tuple):
             return tf.constant(self.resize)
         if self.resize is None:
@@ -119,15 +118,15 @@ class ImagePreprocessing:
         return tf.maximum(self.image_size, resized)
 
     def _passes(self, own, resized):
-        """The axes, bool [2], that are resized in each pass.
+        """The axes that are resized in each pass, a list of bool [2].
 
-        Pillow resizes one axis after the other and clips to 0..255 between, which changes a bicubic
-        result; a bilinear one is at most one level different, and faster at once.
+        Pillow resizes one axis after the other and clips to 0..255 in between, which affects
+        bicubic results. Bilinear ones differ by at most one level: both axes are resized at once.
         """
         if self.interpolation == "bilinear":
             return [tf.constant([True, True])]
         shrunk = own - resized
-        # the order of Pillow 13; by comparison of results
+        # the order of Pillow 13, found by comparing results
         rows_first = shrunk[0] > 2 * tf.maximum(shrunk[1], 0)
         first = tf.stack([rows_first, ~rows_first])
         return [first, ~first]
@@ -146,9 +145,9 @@ class ImagePreprocessing:
         return tf.cast(tf.clip_by_value(tf.floor(resized + 0.5001), 0.0, 255.0), tf.uint8)
 
     def with_shape(self, input_shape):
-        """The same for images [H, W, C]; they are resized in proportion.
+        """Returns the preprocessing for images of another shape, (H, W, C), resized in proportion.
 
-        Mean and deviation of one channel are averages, those of more channels repeat.
+        For one channel, mean and deviation are averaged; for more channels, they are repeated.
         """
         *image_size, channels = input_shape
         scales = [new / old for new, old in zip(image_size, self.image_size)]
@@ -214,7 +213,7 @@ def _checked(pixels, channels=3):
 
 
 def with_channels(pixels, channels):
-    """Converts uint8 [H, W, 1 or 3] to [H, W, channels]; `ImageError` if they are not 1 or 3."""
+    """Converts uint8 [H, W, 1 or 3] to [H, W, channels]; raises `ImageError` if it cannot."""
     if pixels.shape[-1] == channels:
         return pixels
     if channels == 1:
@@ -222,16 +221,16 @@ def with_channels(pixels, channels):
     if channels != 3:
         raise ImageError(
             f"The model takes arrays of {channels} channels, [H, W, {channels}]. Received an image "
-            f"of {pixels.shape[-1]} channels."
+            f"with {pixels.shape[-1]} channels."
         )
     return tf.image.grayscale_to_rgb(pixels)
 
 
 def random_resized_crop(image, seed, image_size, channels, min_area):
-    """Cuts a random part out of an image and resizes it.
+    """Crops a random part of an image and resizes it.
 
-    Of a JPEG, only this part is decoded. Source: Szegedy et al. 2015, "Going Deeper with
-    Convolutions", section 6, with `min_area` 0.08. As in the code of big_vision, parts are resized
+    Only this part of a JPEG is decoded. Source: Szegedy et al. 2015, "Going Deeper with
+    Convolutions", section 6, with `min_area` 0.08. As in the code of big_vision, crops are resized
     bilinearly without antialiasing, which takes a third of the time.
 
     Args:
@@ -239,7 +238,7 @@ def random_resized_crop(image, seed, image_size, channels, min_area):
         seed: int [2].
         image_size: (H, W) of the result.
         channels: C, 1 or 3.
-        min_area: least share of the image that is cut out; the largest is 1.
+        min_area: smallest share of the image that a crop covers; the largest is 1.
 
     Returns:
         uint8 [H, W, C].
@@ -262,7 +261,7 @@ def random_resized_crop(image, seed, image_size, channels, min_area):
 
 
 def _box(shape, seed, min_area):
-    """Draws (top, left, height, width), int32 [4]; the whole image if no drawn part fits."""
+    """Draws a box (top, left, height, width), int32 [4]; the whole image if none of ten fits."""
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         shape,
         tf.zeros([1, 0, 4]),

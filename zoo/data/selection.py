@@ -1,4 +1,4 @@
-"""The images that the settings of a run select."""
+"""Loads the images that the settings of a run select."""
 
 from zoo.data.image_folder import image_folder
 from zoo.data.images import digits
@@ -6,11 +6,7 @@ from zoo.data.tfds_images import tfds_images
 
 
 def find_images(settings):
-    """Finds the images that settings select, without decoding any: `zoo.data.images.ImageSource`.
-
-    Args:
-        settings: `zoo.training.settings.ImageSettings`.
-    """
+    """Finds the images that `zoo.training.settings.ImageSettings` select: `ImageSource`."""
     if settings.is_folder:
         return image_folder(settings.data_dir, settings.seed)
     if settings.dataset == "digits":
@@ -23,7 +19,7 @@ def load_images(settings, source=None, **options):
 
     Args:
         settings: `zoo.training.settings.ImageSettings`.
-        source: what `find_images` returned, if it was called before.
+        source: the result of `find_images`, if it was called before.
         **options: `preprocessing`, `train_examples` and `streamed` of `ImageSource.dataset`; by
             default, images are resized to the `image_size` of the settings.
     """

@@ -1,6 +1,6 @@
-"""Rows of two texts, a sentence and its translation or a text and its label: read and divided.
+"""Reads and splits rows of two texts: a sentence and its translation, or a text and its label.
 
-They are streamed, so they may be larger than memory.
+Rows are streamed, so they may be larger than memory.
 """
 
 import functools
@@ -11,18 +11,22 @@ import zlib
 
 from zoo.errors import DataError
 
-_KINDS = {  # the first bytes of files that are not texts in UTF-8
-    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16"),
-    **{b"PAR1": "Parquet", b"PK\x03\x04": "a ZIP archive, as .xlsx is", b"%PDF": "PDF"},
-    **{b"\xfd7zX": "compressed by xz", b"\x28\xb5\x2f\xfd": "compressed by zstd"},
-    **{b"BZh": "compressed by bzip2", b"ARRO": "Arrow"},
+_KINDS = {  # the first bytes of files that are not UTF-8 text
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"PAR1": "Parquet",
+    b"PK\x03\x04": "a ZIP archive, as .xlsx is",
+    b"%PDF": "PDF",
+    b"\xfd7zX": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"BZh": "compressed by bzip2",
+    b"ARRO": "Arrow",
 }
-# The columns of a header.
-_HEADERS = {
-    *"label labels class category sentiment text sentence source target src tgt reference".split()
-}
-_HEADERS |= {*"english spanish german french en de es fr".split()}
-_MOST_HELD_OUT = 2000  # approximate maximum number of rows, for validation and test each
+_HEADERS = set(  # names of columns
+    "label labels class category sentiment text sentence source target src tgt reference "
+    "english spanish german french en de es fr".split()
+)
+_MAX_HELD_OUT = 2000  # approximate maximum number of rows, for validation and test each
 
 
 def read_lines(path):
@@ -52,7 +56,8 @@ def read_lines(path):
 def read_tsv(path, columns):
     """Yields the first column and the rest of each line of a UTF-8 file; blank lines are skipped.
 
-    `columns` is what a line must be, for the message: "label, tab, text".
+    `columns` describes a line for messages, such as "label, tab, text". Raises `DataError` if the
+    file begins with a header, or a line has no tab.
     """
     for number, line in enumerate(read_lines(path), start=1):
         first, tab, rest = line.partition("\t")
@@ -77,12 +82,12 @@ class Rows:
 
     Args:
         read: function that returns a new iterator of raw rows.
-        keep: function of a normalized first text: whether to keep its rows.
-        held_out: function that returns the hashes of second texts, or of both with a tab between
-            them, whose rows are left out.
+        keep: function of a normalized first text that returns whether to keep its rows.
+        held_out: function that returns the hashes of second texts, or of both texts with a tab
+            between them, whose rows are left out.
 
-    Fields:
-        left_out: number of rows that were left out for that in the last iteration.
+    Attributes:
+        left_out: number of rows that were left out because of `held_out` in the last iteration.
         empty: number of rows with an empty side in the last iteration.
     """
 
@@ -107,31 +112,31 @@ class Rows:
 
 
 def empty_notes(*parts):
-    """A line about the rows of several `Rows` with an empty side, if there were some."""
+    """A tuple of a line about the rows of several `Rows` with an empty side, if there are any."""
     empty = sum(rows.empty for rows in parts)
     return (f"Not used, with an empty column: {empty:,}.",) * bool(empty)
 
 
 def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
-    """Divides rows into those for training, validation and test, three `Rows`.
+    """Splits rows into training, validation and test rows: a list of three `Rows`.
 
-    A row is held out by a hash of `seed` and its case-folded first text alone: on every machine and
-    in every run, and all rows with the same first text are in the same part.
+    The split of a row is decided by a hash of `seed` and its case-folded first text alone, so it is
+    the same on every machine, and rows with the same first text are in the same split.
 
     Args:
         read: function that returns a new iterator of rows.
-        count: about the number of rows.
-        share: share to hold out for validation and test each, of many rows about 2,000 at most.
+        count: approximate number of rows.
+        share: share to hold out for validation and test each, at most about 2,000 rows.
         seed: seed of the choice.
-        name: of the data, for messages.
-        valid, test: like `read`; if given, these are not held out.
-        apart: whether rows with the second text of a held-out row, and rows of `valid` and `test`,
-            are not trained on.
+        name: name of the data, for messages.
+        valid, test: functions like `read`; if given, the split is not held out.
+        apart: whether to leave out training rows with the second text of a held-out row, and those
+            of `valid` and `test`.
 
     Raises:
-        DataError: if a part has no rows.
+        DataError: if a split has no rows.
     """
-    share = min(share, _MOST_HELD_OUT / max(count, 1))
+    share = min(share, _MAX_HELD_OUT / max(count, 1))
     missing = {index for index, part in enumerate((valid, test)) if part is None}
 
     def part_of(first):
@@ -153,13 +158,13 @@ def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
     for purpose, rows in zip(("training", "validation", "test"), parts):
         if next(iter(rows), None) is None:
             raise DataError(
-                f"{name}: {count:,} rows give none for {purpose}. Provide more text, or data for "
-                "validation and test."
+                f"{name}: {count:,} rows give none for {purpose}. Provide more text, or separate "
+                "data for validation and test."
             )
     return parts
 
 
 def _hash(text, key=""):
-    """A hash of 64 bits of the case-folded text."""
+    """A 64-bit hash of the case-folded text."""
     digest = hashlib.blake2b(text.casefold().encode(), digest_size=8, key=key.encode()).digest()
     return int.from_bytes(digest, "big")

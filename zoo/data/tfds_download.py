@@ -26,7 +26,7 @@ def prepared_builder(name, data_dir, built_in, own_data):
     if data_dir is not None and not os.path.isdir(data_dir):
         raise DataError(f"There is no folder {data_dir}.")
     if os.path.exists(name) and data_dir is None:
-        raise DataError(f"{name} is a path, and no name of a data set: pass {own_data}.")
+        raise DataError(f"{name} is a path, not the name of a data set: pass {own_data}.")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError:
@@ -38,21 +38,24 @@ def prepared_builder(name, data_dir, built_in, own_data):
         raise DataError(f"TensorFlow Datasets cannot find {name!r}. {error}") from None
     if not builder.is_prepared():
         _download(builder, data_dir, built_in, own_data)
-        builder = tfds.builder(name)  # one made before does not see what another process prepared
+        builder = tfds.builder(name)  # the old one does not see files that another process prepared
     return builder
 
 
-def supervised_examples(name, data_dir, own_data, kinds, what):
-    """The two supervised features of a data set of texts, the size of its train split, and for
-    train, validation and test, None if there is no such split, a function that yields the values of
-    both of each example in order. They must be of these `kinds` of `tfds.features`; `what` names
-    them in the message if they are not. For the other arguments see `prepared_builder`."""
+def supervised_examples(name, data_dir, own_data, types, description):
+    """Opens a data set whose two supervised features have these types of `tfds.features`.
+
+    `description` names such examples in messages; for the other arguments see `prepared_builder`.
+
+    Returns:
+        The two features; the number of training examples; and for train, validation and test each a
+        function that yields the two values of each example, or None if there is no such split.
+    """
     builder = prepared_builder(name, data_dir, "phrasebook", own_data)
-    every, splits = dict(builder.info.features.items()), builder.info.splits
-    keys = builder.info.supervised_keys or ()
-    features = [every.get(key) for key in keys]
-    if "train" not in splits or len(keys) != 2 or not all(map(isinstance, features, kinds)):
-        raise DataError(f"{name} cannot be used: it needs {what} and a train split.")
+    splits, keys = builder.info.splits, builder.info.supervised_keys or ()
+    features = [dict(builder.info.features.items()).get(key) for key in keys]
+    if "train" not in splits or len(keys) != 2 or not all(map(isinstance, features, types)):
+        raise DataError(f"{name} cannot be used: it needs {description} and a train split.")
 
     def reader(split):
         def read():
@@ -68,7 +71,7 @@ def supervised_examples(name, data_dir, own_data, kinds, what):
 
 
 def _download(builder, data_dir, built_in, own_data):
-    """Downloads and prepares the data set; if that fails, raises an error with alternatives."""
+    """Downloads and prepares a data set; the `DataError` if that fails names alternatives."""
     from tensorflow_datasets.core.download import downloader
 
     # Without a network, TFDS retries for minutes; there is no public setting for it.
@@ -77,8 +80,8 @@ def _download(builder, data_dir, built_in, own_data):
     try:
         if data_dir is not None:
             found = ", ".join(sorted(os.listdir(data_dir))[:5]) or "nothing"
-            raise DataError(f"data are never downloaded to --data-dir, which contains {found}")
-        with locked(pathlib.Path(builder.data_path)):  # of several workers, one downloads
+            raise DataError(f"nothing is downloaded to --data-dir, which contains {found}")
+        with locked(pathlib.Path(builder.data_path)):  # one of several workers downloads
             builder.download_and_prepare()
     except Exception as error:  # network, disk and server errors of any type
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -87,6 +90,6 @@ def _download(builder, data_dir, built_in, own_data):
             f"and could not be downloaded: {reason[:200]}\n"
             "Run the same command with a network connection, or with one of:\n"
             f"  --dataset {built_in}, which is built in\n"
-            f"  --data-dir FOLDER, the folder that contains {builder.info.full_name}, prepared\n"
+            f"  --data-dir FOLDER, a folder in which {builder.info.full_name} is prepared\n"
             f"  {own_data}, your own data"
         ) from None

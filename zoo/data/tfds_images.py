@@ -14,7 +14,7 @@ _CLASS_NAMES = {  # for data sets that TFDS may have prepared without class name
     "cifar10": "airplane automobile bird cat deer dog frog horse ship truck".split(),
 }
 _HIDDEN_TEST = ("imagenet2012",)  # data sets whose test split has no labels
-# A TFRecord is its length (8 bytes), a checksum of it (4), the data, and a checksum of them (4).
+# A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 _BEFORE, _AFTER = 12, 4
 
 
@@ -26,8 +26,8 @@ def tfds_images(name, data_dir=None, to_train=True):
             or "validation" split.
         data_dir: folder of prepared TFDS data; nothing is written there. By default TFDS's own
             folder, to which missing data are downloaded.
-        to_train: whether the images of the split "train" are found, too; if not, there need be
-            none, and the training images are those of the test.
+        to_train: whether the split "train" is required. If False, the training images are the test
+            images.
 
     Returns:
         `zoo.data.images.ImageSource`.
@@ -91,11 +91,11 @@ def _stream(builder, split):
 
 
 def _places(builder, paths):
-    """(file, start, size) of the data of each example: int64 [n, 3]."""
+    """(index of the file, start and number of bytes) of each example: int64 [n, 3]."""
     if builder.info.file_format.value != "tfrecord":
         raise DataError(
-            f"{builder.name} is stored as {builder.info.file_format.value} files, "
-            "and only TFRecord files can be read by example number. Prepare it with "
+            f"{builder.name} is stored in {builder.info.file_format.value} files, but only "
+            "TFRecord files can be read by example number. Prepare it with "
             'tfds.builder(..., file_format="tfrecord").'
         )
     places = []

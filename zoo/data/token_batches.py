@@ -1,7 +1,7 @@
-"""Batches of sentence pairs or texts of similar lengths, in an order that follows from the seed.
+"""Batches of sentence pairs or texts of similar lengths, shuffled by a seed.
 
-A batch is a pure function of seed and step: no order of all pairs is kept in memory, and a resumed
-run or another worker computes the same batches. Axes: B rows of a batch, n pairs.
+A batch is a pure function of seed and step: no permutation of all pairs is kept in memory, and a
+resumed run or another worker computes the same batches. Axes: B rows of a batch, n pairs.
 """
 
 import numpy as np
@@ -10,30 +10,29 @@ import tensorflow as tf
 from zoo.data.worker_batches import split_batches, without_autotuning
 from zoo.errors import UserError
 
-MOST_SHAPES = 12  # of batches; a compiled model is compiled for each of them
+MAX_SHAPES = 12  # of batches; XLA compiles a model for each of them
 
 
 def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation=1):
-    """Returns shuffled batches of similar numbers of tokens, without end.
+    """Returns an infinite data set of shuffled batches with similar numbers of tokens.
 
-    A batch contains pairs of similar length. Batches are padded to at most `MOST_SHAPES` lengths,
+    A batch contains pairs of similar length. Batches are padded to at most `MAX_SHAPES` lengths,
     chosen to minimize padding; all batches of a length have the same number of rows. Pairs that do
     not fill a batch join the next longer pairs, so every pair occurs once per epoch; empty rows
     fill the last batch. If the number of batches is not a multiple of `accumulation`, the fullest
-    batches are split in two. So every epoch has the same number of updates. The order depends only
-    on `seed` and the epoch, so a resumed run sees the same batches as an uninterrupted one, and any
-    number of workers computes the same rows.
+    batches are split in two, so that every epoch has the same number of updates. The order depends
+    only on `seed` and the epoch: a resumed run sees the same batches as an uninterrupted one, and
+    any number of workers computes the same rows.
 
     The label weights of an update, over its `accumulation` batches, sum to one: the sum of the
     weighted losses is the mean over these labels.
 
     Args:
-        pairs: `zoo.data.tokenized_corpus.EncodedPairs`, or `zoo.data.labeled_text.EncodedTexts`
-            with one label each.
+        pairs: `zoo.data.tokenized_corpus.EncodedPairs` or `zoo.data.labeled_text.EncodedTexts`.
         tokens_per_batch: maximum number of rows times padded length, for source and target each.
         seed: seed of the order.
         first_step: first update, counted from the beginning of the run.
-        accumulation: number of batches per update of the weights.
+        accumulation: number of batches per update, whose gradients are summed.
 
     Returns:
         `WorkerBatches` of the outputs of `pairs.batch`; of tuples of them if `accumulation` is
@@ -69,7 +68,7 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
 
 
 def evaluation_batches(pairs, tokens_per_batch):
-    """Returns all pairs once, shortest first, in batches like those of `training_batches`.
+    """Returns a data set of all pairs, shortest first, in batches like those of `training_batches`.
 
     The weight of a label is number of batches / number of labels: with a summed loss, the mean
     over the batches, which Keras reports, is then the mean over all labels. For arguments and
@@ -102,10 +101,10 @@ def shuffled(numbers, sizes, seed, epoch):
 
 
 def computed(steps, batch_of, signature):
-    """A data set of batches that NumPy computes from those of `steps`.
+    """Maps a data set by `batch_of`, a function of the NumPy arrays of an element.
 
-    The function `batch_of` of their arrays returns a structure of arrays like `signature`. It must
-    not call TensorFlow: a thread that does cannot be ended with the process.
+    It returns a structure of arrays like `signature`, and must not call TensorFlow, as Python could
+    not exit in the meantime.
     """
     specs = tf.nest.flatten(signature)
 
@@ -120,20 +119,20 @@ def computed(steps, batch_of, signature):
             tensor.set_shape(spec.shape)
         return tf.nest.pack_sequence_as(signature, tensors)
 
-    # A small buffer: Python cannot exit while a thread of it computes batches.
+    # A small buffer, as Python cannot exit while batches are computed.
     return without_autotuning(steps.map(batch)).prefetch(2)
 
 
 def _plan(pairs, tokens_per_batch, accumulation=1):
-    """The parts of the schedule that are the same in every epoch.
+    """Plans the batches, which are the same in every epoch but for the order of pairs.
 
-    A bucket holds the pairs that are padded to the same length. A place is a number below n:
-    shorter buckets come first; within a bucket, each epoch has the pairs in another order.
+    A bucket contains the pairs that are padded to the same length. A place is a number below n:
+    shorter buckets come first, and each epoch permutes the pairs within a bucket.
 
     Returns:
-        (int64 [buckets], the place after the last one of each bucket; list of the shape (B, S) of
-        each bucket; int64 [batches, 3], (start, end, bucket) of each batch: the places of its
-        pairs, and the bucket that gives its shape).
+        int64 [buckets], the place after the last one of each bucket; a list of the shape (B, S) of
+        each bucket; and int64 [batches, 3], (start, end, bucket) of each batch: the places of its
+        pairs, and the bucket that gives its shape.
     """
     longest = len(pairs.length_counts) - 1
     if longest > tokens_per_batch:
@@ -142,10 +141,10 @@ def _plan(pairs, tokens_per_batch, accumulation=1):
             f"{tokens_per_batch:,} tokens of a batch. Increase --tokens-per-batch, or decrease "
             "--max-length to skip long pairs."
         )
-    lengths = padded_lengths(pairs.length_counts, MOST_SHAPES)
+    lengths = padded_lengths(pairs.length_counts, MAX_SHAPES)
     ends = np.cumsum(pairs.length_counts)[lengths]
     rows = tokens_per_batch // lengths
-    rows -= np.where(rows > 8, rows % 8, 0)  # split evenly between devices, suit tensor cores
+    rows -= np.where(rows > 8, rows % 8, 0)  # for several devices and tensor cores
     shapes = [*zip(rows.tolist(), lengths.tolist())]
     spans, start = [], 0
     for bucket, ((rows, _), end) in enumerate(zip(shapes, ends.tolist())):
@@ -165,7 +164,7 @@ def _plan(pairs, tokens_per_batch, accumulation=1):
 def padded_lengths(counts, number):
     """Chooses up to `number` padded lengths that minimize padding, in ascending order.
 
-    Dynamic programming over all lengths that occur, of which `counts` has the number of pairs; if
+    By dynamic programming over all lengths that occur; `counts` is the number of pairs of each. If
     the longest exceeds 1,000, they are rounded up first. The last padded length is the longest.
     """
     longest = len(counts) - 1
@@ -179,7 +178,7 @@ def padded_lengths(counts, number):
     cost[np.tril_indices(len(candidates), -1)] = np.inf
     least, splits = cost[0], []
     for _ in range(min(number, len(candidates)) - 1):
-        # one more padded length: the one below j ends at i
+        # one more padded length: candidate i is the next below candidate j
         totals = least[:-1, None] + cost[1:]
         splits.append(totals.argmin(axis=0))
         least = totals.min(axis=0)

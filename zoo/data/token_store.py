@@ -1,4 +1,4 @@
-"""Sequences of token ids that are written once, found again by a key, and memory-mapped."""
+"""Sequences of token ids: memory-mapped files, in folders that are cached by a key."""
 
 import dataclasses
 import hashlib
@@ -15,11 +15,11 @@ from zoo.text import PAD_ID
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences of token ids, one after the other.
+    """Concatenated sequences of token ids.
 
     Args:
-        ids: int32 [tokens of all sequences].
-        offsets: int64 [n + 1], where in `ids` each sequence begins, and the end.
+        ids: int32 [tokens of all n sequences].
+        offsets: int64 [n + 1], the start of each sequence in `ids`, and the end of the last one.
     """
 
     ids: np.ndarray
@@ -27,28 +27,28 @@ class Sequences:
 
     @classmethod
     def concatenated(cls, sequences):
-        """From a list of lists of ids."""
+        """Concatenates a list of lists of ids."""
         ids = np.fromiter(itertools.chain.from_iterable(sequences), np.int32)
         return cls(ids, offsets([*map(len, sequences)]))
 
     @classmethod
     def memory_mapped(cls, folder, name):
-        """From `folder`/`name`.ids, the bytes of the ids, and `name`_offsets.npy."""
+        """Opens ``NAME.ids``, the bytes of the ids, and ``NAME_offsets.npy`` in a folder."""
         ids = np.memmap(folder / f"{name}.ids", np.int32, "r")
         offsets = np.load(folder / f"{name}_offsets.npy", mmap_mode="r")
         return cls(np.asarray(ids), np.asarray(offsets))  # faster to index than `np.memmap`
 
     def lengths(self, rows):
-        """Number of tokens of these sequences, int64."""
+        """Returns the number of tokens of the sequences with these indices, int64 [rows]."""
         return self.offsets[rows + 1] - self.offsets[rows]
 
     def padded(self, rows, shape, pad=PAD_ID):
-        """Pads these sequences to an int32 array of `shape`; the remaining rows are padding."""
+        """Pads the sequences with the indices `rows` to int32 `shape`; other rows are padding."""
         columns = np.arange(shape[1])
         batch = np.empty(shape, np.int32)
         batch[len(rows) :] = pad
         used = batch[: len(rows)]
-        # Reads on where a sequence has ended: selecting what to read would take longer.
+        # Reads beyond the end of sequences and overwrites it, which is faster than a selection.
         self.ids.take(self.offsets[rows, None] + columns, mode="clip", out=used)
         used[columns >= self.lengths(rows)[:, None]] = pad
         return batch
@@ -60,17 +60,17 @@ def offsets(lengths):
 
 
 def by_length(lengths):
-    """(uint32 [n], the numbers of these lengths, longest first; int64 [longest + 1], how often each
-    length occurs)."""
+    """Returns the indices of lengths, longest first, uint32 [n], and the count of each length."""
     return np.argsort(-lengths, kind="stable").astype(np.uint32), np.bincount(lengths)
 
 
 def cached_folder(root, key, write):
-    """Opens the folder in `root` of a key; if it is missing, `write` writes its files.
+    """Opens the folder of a key, and creates it if it does not exist.
 
-    The key is all that the content depends on, as JSON can hold it. The folder is written under
-    another name and then renamed, so one that is incomplete is never used. A process waits for
-    another one that writes the same folder. Returns (`pathlib.Path`, whether it was there).
+    The key is everything that the content depends on, and can be stored as JSON. `write` is a
+    function of a path that writes the files into a new folder, which is then renamed, so an
+    incomplete one is never used. A process waits for another one that writes the same folder.
+    Returns the path, in the folder `root`, and whether it existed.
     """
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     path = pathlib.Path(root) / digest[:10]
@@ -86,7 +86,7 @@ def cached_folder(root, key, write):
 
 
 def file_key(path):
-    """Part of a key: path, size and modification time of a file; [path] if it is missing."""
+    """Part of a key: path, size and modification time of a file; only the path if it is missing."""
     path = os.path.realpath(path)
     try:
         status = os.stat(path)

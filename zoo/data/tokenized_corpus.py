@@ -1,4 +1,4 @@
-"""A corpus of sentence pairs in a folder: token ids, tokenizers and the text of the test pairs.
+"""A tokenized corpus of sentence pairs in a folder: token ids, tokenizers and the test pairs.
 
 Axes: B rows of a batch, S source positions, T target positions, n pairs.
 """
@@ -17,20 +17,20 @@ from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
-VERSION = 5  # of the files, and of how pairs are read, held out and encoded
-_TRAINED_ON = 2_000_000  # pairs; with more, training a tokenizer takes long and changes little
+VERSION = 5  # of the files, and of reading, splitting and encoding pairs
+_MAX_PAIRS = 2_000_000  # to train a tokenizer on: more take long and change little
 _BLOCK = 2000  # pairs to encode per call
 _SIDES = ("source", "target")
 
 
 class EncodedPairs:
-    """Sentence pairs as token ids, memory-mapped from the files that `encode_pairs` wrote.
+    """Tokenized sentence pairs, memory-mapped from the files that `encode_pairs` wrote.
+
+    The length of a pair is that of its longer side, including the end token.
 
     Args:
         folder: the subfolder that `encode_pairs` wrote.
         special: `zoo.decoding.SpecialTokens` of the model, as passed to `encode_pairs`.
-
-    The length of a pair is that of its longer side, with the end token.
 
     Attributes:
         longest_first: uint32 [n], the pairs by descending length, memory-mapped.
@@ -55,11 +55,11 @@ class EncodedPairs:
         return len(self.longest_first)
 
     def batch(self, pairs, shape):
-        """Makes a batch of the `shape` (B, S) of up to B pairs, by their indices, and empty rows.
+        """Builds a batch of the `shape` (B, S) of up to B pairs, given by their indices.
 
         Returns ({"source": int32 [B, S], "target": int32 [B, T]}, labels int32 [B, T], weights
-        float32 [B, T], 1 for each label); T equals S. Targets begin with the start token, labels
-        end with the end token.
+        float32 [B, T], 1 for each label), where T is S. Targets begin with the start token, labels
+        end with the end token; the other rows are padding.
         """
         pad = self._special.pad
         source = self._source.padded(pairs, shape, pad)
@@ -81,13 +81,13 @@ def encode_pairs(
     name,
     special=SPECIAL_TOKENS,
 ):
-    """Encodes a stream of pairs in bounded memory and writes the ids to `folder`/`name`.
+    """Tokenizes a stream of pairs in bounded memory and writes the ids to `folder`/`name`.
 
     Args:
         pairs: iterable of (source, target), two str.
         source_tokenizer, target_tokenizer: see `zoo.tasks.translator.Translator`.
         folder: parent folder.
-        max_length: maximum number of tokens of a source or target, control ids included; pairs
+        max_length: maximum number of tokens of a source or target, including control ids; pairs
             with a longer side are skipped and counted.
         name: name of the split, such as "train".
         special: `zoo.decoding.SpecialTokens` of the model; its `first`, if any, is the first label
@@ -128,12 +128,12 @@ def encode_pairs(
 
 
 class TokenizedCorpus:
-    """The content of a folder that `write_corpus` has written, with the same `special`.
+    """The content of a folder that `write_corpus` wrote with the same `special`.
 
     Attributes:
         train, valid: `EncodedPairs`.
         test: list of (source, target), two str.
-        skipped: list of str, one line for each reason why pairs were skipped.
+        skipped: list of str, a line for each reason why pairs were skipped.
         tokenizers: (source, target), see `zoo.tasks.translator.Translator`.
     """
 
@@ -172,11 +172,11 @@ def write_corpus(folder, text, tokenizers, max_length, special):
 
 
 def train_tokenizers(text, tokenizer, vocab_size, normalization, vocabulary):
-    """Trains tokenizers, (source, target), on up to 2 million training pairs, evenly drawn.
+    """Trains tokenizers, (source, target), on up to 2 million evenly spaced training pairs.
 
     The vocabulary is "joint" for one tokenizer of both languages, or "separate" for one of each.
     """
-    every = max(1, -(-text.count // _TRAINED_ON))
+    every = max(1, -(-text.count // _MAX_PAIRS))
 
     def texts(*sides):
         pairs = itertools.islice(text.train, 0, None, every)

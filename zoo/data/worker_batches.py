@@ -9,27 +9,27 @@ GROUP = 16  # consecutive rows of a batch that one worker augments together
 
 
 class WorkerBatches(NamedTuple):
-    """Batches whose rows do not depend on the number of workers that compute them.
+    """Batches that are the same for any number of workers.
 
     Fields:
-        parts: function of a `tf.distribute.InputContext` that returns the data set of a worker: of
-            each batch the part of each of its replicas, in turn.
-        num_batches: number of batches; None if there is no end.
+        parts: function of a `tf.distribute.InputContext` that returns the data set of a worker,
+            which yields the part of a batch for each of its replicas, then those of the next batch.
+        num_batches: number of batches; None if infinite.
     """
 
     parts: Callable
     num_batches: int | None = None
 
     def whole(self):
-        """`tf.data.Dataset` of whole batches, for one device."""
+        """Returns a `tf.data.Dataset` of whole batches, for one device."""
         return self.parts(tf.distribute.InputContext())
 
 
-class Rows(NamedTuple):
-    """The rows of a batch that are augmented: what is drawn for a row depends on its number alone.
+class BatchRows(NamedTuple):
+    """The rows of a batch that a worker augments; random draws depend on the number of a row alone.
 
     Fields:
-        numbers: int32 [batch], the numbers of the rows, ascending.
+        numbers: int32 [rows], ascending.
         count: number of rows of the whole batch.
     """
 
@@ -38,17 +38,17 @@ class Rows(NamedTuple):
 
 
 def parts_of(batch):
-    """The batches of an update: those whose gradients are accumulated, or the batch itself."""
-    # Inputs and labels may be tuples, too, but weights are a tensor or a NamedTuple.
+    """Returns the batches of an update: a tuple whose gradients are accumulated, or `(batch,)`."""
+    # The last part of a batch, its weights, is a tensor or a NamedTuple.
     return batch if type(batch[-1]) is tuple else (batch,)
 
 
 def split_rows(size, context):
-    """Which rows of a batch of this size each replica gets, for the worker of an `InputContext`.
+    """Splits the rows of a batch of this size equally between replicas, in order.
 
-    The rows are split in order into an equal part for each replica; if they do not divide evenly,
-    the last row is repeated. Returns (int32, float32), both [replicas of the worker, rows of a
-    replica]: the numbers of the rows; and 1 for each of them, or 0 if it is repeated.
+    If they do not divide evenly, the last row is repeated. `context` is the
+    `tf.distribute.InputContext` of a worker. Returns (int32, float32), both [replicas of the
+    worker, rows of a replica]: the numbers of the rows, and 1 for each, or 0 if it is repeated.
     """
     replicas = context.num_replicas_in_sync
     own, share = replicas // context.num_input_pipelines, -(-size // replicas)
@@ -70,7 +70,7 @@ def split(batch, rows, real):
 
 
 def split_batches(batches, num_batches=None):
-    """`WorkerBatches` of a data set of whole batches, which every worker computes.
+    """Makes `WorkerBatches` of a data set of whole batches, all of which every worker computes.
 
     Its elements are (inputs, labels, weights), or tuples of these whose gradients are accumulated.
     """
@@ -92,16 +92,16 @@ def split_batches(batches, num_batches=None):
 
 
 def each_replica(batches):
-    """From a data set of what `split` gives to one of the part of each replica, in turn."""
+    """Converts a data set of results of `split` to one of the parts for single replicas."""
     return without_autotuning(batches).unbatch().prefetch(2)
 
 
 def without_autotuning(batches):
-    """A data set whose end does not have to be waited for.
+    """Returns the data set without autotuning.
 
-    The thread that tunes a data set looks at it ever less often, at last once a minute, and the end
-    of `fit` waits until it looks again. Without it, as many calls of a `map` run in parallel as
-    there are threads, up to 16.
+    The thread that tunes a data set wakes up ever less often, finally once a minute, and `fit` ends
+    only when it has. Without tuning, a `map` runs as many calls in parallel as there are threads,
+    up to 16.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

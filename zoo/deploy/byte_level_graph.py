@@ -11,25 +11,25 @@ from zoo.text.published import BYTE_ALPHABET
 
 _END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
 _SPACE = r"\t-\r\x{85}\p{Z}"
-# The last space of several belongs to what follows. RE2 cannot look ahead.
+# The last of several spaces belongs to the next word. RE2 has no lookahead.
 _SPACES = rf"([{_SPACE}])([{_SPACE}][^{_SPACE}])"
 _WORDS = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\pL+| ?\pN+| ?[^{_SPACE}\pL\pN]+|[{_SPACE}]+"
 _NO_MERGE = 2**62  # value of a pair of tokens that cannot be merged
 
 
 class ByteLevelPieces(tf.Module):
-    """The pieces of GPT-2's tokenizer, a `zoo.text.published.LibraryTokenizer`: ids of string [B].
+    """GPT-2's `zoo.text.published.LibraryTokenizer`: string [B] to ragged ids [B, None].
 
-    Every step merges the pair of the lowest rank in each of the words, at all its places: one place
-    after the other would do the same. But if the new token is part of a pair of a lower rank, as a
-    token with several merges can be, only the first place is merged.
+    Every step merges the pair of the lowest rank in each word at all its places, with the same
+    result as one after the other. If the new token is part of a pair of a lower rank, as a token
+    with several merges can be, only the first place is merged.
     """
 
     def __init__(self, tokenizer):
         super().__init__()
         ids, self._size = tokenizer.vocab, tokenizer.vocab_size
         merges = tokenizer.settings["model"]["merges"]
-        values, first_use = {-2: _NO_MERGE}, {}  # a table is not empty
+        values, first_use = {-2: _NO_MERGE}, {}  # tables must not be empty
         for rank, pair in enumerate(merges):
             left, right = (ids[token] for token in pair)
             values[left * self._size + right] = rank * self._size + ids["".join(pair)]
@@ -49,7 +49,7 @@ class ByteLevelPieces(tf.Module):
             texts = tf.strings.regex_replace(texts, r"(?s)^([^ ])", r" \1")
         texts = tf.strings.regex_replace(texts, _SPACES, rb"\1" + _END + rb"\2")
         texts = tf.strings.regex_replace(texts, _WORDS, rb"\0" + _END)
-        words = tf.strings.split(texts, _END)  # the last one is empty, and has no ids
+        words = tf.strings.split(texts, _END)  # the last one is empty and has no ids
         distinct, index = tf.unique(words.values)
         return words.with_values(tf.gather(self._merged(distinct), index)).merge_dims(1, 2)
 
@@ -78,13 +78,13 @@ class ByteLevelPieces(tf.Module):
         removed = tf.scatter_nd(at[:, None] + 1, tf.ones_like(at), tf.shape(tokens))
         kept = tf.where(removed == 0)[:, 0]
         tokens, rows, values = (tf.gather(each, kept) for each in (tokens, rows, values))
-        at -= tf.range(tf.size(at))  # the number of tokens removed before it
+        at -= tf.range(tf.size(at))  # minus the number of removed tokens before it
         changed = tf.concat([at, tf.maximum(at - 1, 0)], axis=0)
         updates = self._pair_values(tokens, rows, changed)
         return tokens, rows, tf.tensor_scatter_nd_update(values, changed[:, None], updates)
 
     def _pair_values(self, tokens, rows, at):
-        """rank * vocabulary size + merged id of the pairs that start at the indices `at`."""
+        """rank · vocabulary size + merged id of the pairs that begin at the indices `at`."""
         after = tf.minimum(at + 1, tf.size(tokens) - 1)
         pairs = tf.gather(tokens, at) * self._size + tf.gather(tokens, after)
         same_word = (at < after) & (tf.gather(rows, at) == tf.gather(rows, after))
@@ -92,7 +92,7 @@ class ByteLevelPieces(tf.Module):
 
 
 def _apart(at):
-    """Which pairs, at ascending indices, are merged: each second of those that overlap."""
+    """Which pairs, at ascending indices, are merged: every second one of those that overlap."""
     order = tf.range(tf.size(at))
     is_first = at != tf.concat([[-2], at[:-1]], axis=0) + 1
     start = tf.gather(order[is_first], tf.cumsum(tf.cast(is_first, tf.int32)) - 1)

@@ -5,13 +5,13 @@ from importlib.metadata import version
 import numpy as np
 import tensorflow as tf
 
-from zoo.deploy.errors import ExportError
+from zoo.errors import ExportError
 from zoo.tasks.classifier import TextClassifier
 
-# Float32 sums in a different order: differences of 1e-6 in shallow models, more in deep ones.
+# For float32, summed in another order: differences are 1e-6 in shallow models, more in deep ones.
 _EXACT = 1e-4
-# For quantized weights or half precision. It detects broken exports only; measure the loss of
-# accuracy on test data.
+# For quantized weights or half precision. It only detects broken exports: measure the accuracy on
+# test data.
 _QUANTIZED = 0.2
 
 
@@ -20,10 +20,11 @@ def check_classes(classifier, run, package, dtype="float32", dynamic_size=False)
 
     Args:
         classifier: `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
-        run: the export as a function from "pixels" or "tokens" to a dict of "probabilities".
-        package: name of the one that runs the export.
-        dtype: of the weight matrices.
-        dynamic_size: whether images of another size are compared, too.
+        run: the export, as a function of "pixels" or "tokens" that returns a dict of
+            "probabilities".
+        package: name of the package that runs the export.
+        dtype: dtype of the weight matrices.
+        dynamic_size: whether to also compare images of another size.
 
     Returns:
         dict for export.json.
@@ -51,7 +52,7 @@ def check_classes(classifier, run, package, dtype="float32", dynamic_size=False)
     difference, total = np.abs(found - expected), (found + expected).sum(axis=-1)
     measured = {
         "largest_difference": float(difference.max()),
-        # of the probability of all classes, which is one or, for several labels, any number
+        # relative to the sum of the probabilities, which is not one for several labels
         "mean_shifted_probability": float((difference.sum(-1) / np.maximum(total, 2)).mean()),
         "same_best": float(np.mean(found.argmax(axis=-1) == expected.argmax(axis=-1))),
     }
@@ -61,7 +62,7 @@ def check_classes(classifier, run, package, dtype="float32", dynamic_size=False)
 
 
 def report(package, measured, tolerance, compared="largest_difference"):
-    """Describes the numbers `measured` for export.json, of which one is compared; see above.
+    """Returns `measured`, a dict of numbers, with the runtime and the tolerance, for export.json.
 
     Raises:
         ExportError: if the number named `compared` exceeds the tolerance.
@@ -70,7 +71,7 @@ def report(package, measured, tolerance, compared="largest_difference"):
     if not measured[compared] <= tolerance:  # also catches NaN
         raise ExportError(
             f"{runtime}: the outputs of the export differ from those of the original model: "
-            f"{compared} is {measured[compared]:.2g}, the tolerance is {tolerance:g}. The export "
-            "was not saved."
+            f"{compared} is {measured[compared]:.2g}, but the tolerance is {tolerance:g}. The "
+            "export was not saved."
         )
     return {"with": runtime, **measured, "compared": compared, "tolerance": tolerance}

@@ -1,5 +1,4 @@
-"""SavedModel signatures of an image classifier or encoder: encoded images or pixels to labels or
-features.
+"""SavedModel signatures of an image classifier or encoder: images to labels or features.
 
 Axes: B images, H image height, W image width, C channels, K returned classes, E model width.
 """
@@ -15,16 +14,16 @@ from zoo.deploy.signatures import Signatures
 from zoo.models.attention_rollout import attention_rollout
 
 _PARALLEL_DECODES = 4
-_IMAGES_AT_ONCE = 32  # so that the memory for a large batch is bounded
+_IMAGES_AT_ONCE = 32  # bounds the memory for a large batch
 
 
 class ClassifierSignatures(Signatures):
     """See `Signatures`.
 
     Args:
-        classifier: `zoo.tasks.classifier.ImageClassifier`; or `zoo.tasks.encoder.ImageEncoder`.
-        top_k: K; None of an encoder.
-        dynamic_size: whether pixels are classified in their own size, and not resized.
+        classifier: `zoo.tasks.classifier.ImageClassifier` or `zoo.tasks.encoder.ImageEncoder`.
+        top_k: K; None for an encoder.
+        dynamic_size: whether pixels are not resized.
     """
 
     def __init__(self, classifier, top_k=None, dynamic_size=False):
@@ -64,11 +63,11 @@ class ClassifierSignatures(Signatures):
         return files, self._task(pixels, *[len(self._task.class_names)] if self._top_k else [])
 
     def classify(self, image_bytes):
-        """Classifies encoded images, string [B]: JPEG or PNG."""
+        """Classifies JPEG or PNG images, string [B]."""
         return self._answers(*self._read(image_bytes))
 
     def classify_pixels(self, pixels):
-        """Classifies pixels, uint8 [B, any height, any width, C]."""
+        """Classifies pixels, uint8 [B, height, width, C]."""
         return self._answers(self._fit(pixels), tf.fill(tf.shape(pixels)[:1], ""))
 
     def features(self, image_bytes):
@@ -85,7 +84,7 @@ class ClassifierSignatures(Signatures):
         return {"attention": shares, "pixels": pixels, "error": error}
 
     def _answers(self, pixels, error):
-        """Classifies the valid images, uint8 [any, H, W, C], of a batch with errors, string [B]."""
+        """Classifies the valid images of a batch, uint8 [valid, H, W, C]; `error` is string [B]."""
         logits = self._logits(pixels)
         if not self._top_k:
             return {"features": _spread(logits, error), "error": error}
@@ -97,7 +96,7 @@ class ClassifierSignatures(Signatures):
         return tf.cast(self._model(inputs, training=False), tf.float32)
 
     def _fit(self, pixels):
-        """Resizes and crops pixels to the size of the model, or checks that it takes their own."""
+        """Resizes and crops pixels to the size of the model; with `dynamic_size`, checks theirs."""
         sides, unit = tf.shape(pixels)[1:3], self._model.patch_size if self._dynamic_size else 1
         check = tf.debugging.Assert(
             tf.reduce_all((sides > 0) & (sides % unit == 0)),
@@ -115,7 +114,7 @@ class ClassifierSignatures(Signatures):
         """Decodes and preprocesses images, string [B].
 
         Returns:
-            The pixels of the valid ones, uint8 [any, H, W, C], and the errors of all, string [B].
+            The pixels of the valid images, uint8 [valid, H, W, C], and the errors, string [B].
         """
         count = tf.shape(image_bytes, out_type=tf.int64)[0]
         shape = (*self._preprocessing.image_size, self._preprocessing.channels)
@@ -128,7 +127,7 @@ class ClassifierSignatures(Signatures):
             )
             return index, pixels, reason
 
-        # Only a data set can ignore errors; elsewhere in a graph, one error fails the whole batch.
+        # In a graph, only a data set can ignore errors: otherwise, one would fail the whole batch.
         images = tf.data.Dataset.from_tensor_slices((tf.range(count), image_bytes))
         images = images.map(read, num_parallel_calls=_PARALLEL_DECODES).ignore_errors()
         end = tf.data.Dataset.from_tensors((count, empty, "end"))  # so that no batch is empty
@@ -140,11 +139,11 @@ class ClassifierSignatures(Signatures):
 
 
 def _in_parts(function, spec):
-    """A function of a batch that computes parts of `_IMAGES_AT_ONCE` images, one after the other.
+    """Returns a function of a batch that computes `_IMAGES_AT_ONCE` images at a time.
 
     Args:
-        function: tensor of a batch -> {name: tensor of the same batch}.
-        spec: `TensorSpec` of the batch.
+        function: function of a tensor [B, ...] that returns {name: tensor [B, ...]}.
+        spec: `TensorSpec` of the tensor.
     """
     part = tf.function(function, input_signature=[spec], autograph=False)
 
@@ -153,7 +152,7 @@ def _in_parts(function, spec):
         starts = tf.range(0, tf.maximum(1, tf.shape(images)[0]), _IMAGES_AT_ONCE)
         found = tf.map_fn(
             lambda start: part(images[start : start + _IMAGES_AT_ONCE]),
-            starts,  # one, of an empty part, if there are no images
+            starts,  # one for an empty part, if there are no images
             parallel_iterations=1,
             fn_output_signature={
                 name: tf.RaggedTensorSpec(output.shape, output.dtype, ragged_rank=0)
@@ -166,6 +165,6 @@ def _in_parts(function, spec):
 
 
 def _spread(values, error):
-    """Spreads values of the valid images, [any, ...], over all of a batch; the others are 0."""
+    """Inserts zeros for invalid images into values of the valid ones: [valid, ...] to [B, ...]."""
     shape = tf.concat([tf.shape(error), tf.shape(values)[1:]], axis=0)
     return tf.scatter_nd(tf.cast(tf.where(error == ""), tf.int32), values, shape)

@@ -1,4 +1,4 @@
-"""Exports to CTranslate2, an engine for the inference of Transformers.
+"""Exports translators to CTranslate2, an inference engine for Transformers.
 
 Axes: B sentences, S source tokens, T target tokens, E model width.
 """
@@ -13,9 +13,8 @@ from keras.ops import convert_to_numpy
 
 from zoo import decoding
 from zoo.deploy import checks
-from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import plain_copy
-from zoo.errors import needed
+from zoo.errors import ExportError, needed
 from zoo.models.base import POSITIONS_IN_ATTENTION
 from zoo.text import layout
 
@@ -28,7 +27,7 @@ _ACTIVATIONS |= {"quick_gelu": "GELUSigmoid", "swish": "SWISH", "tanh": "Tanh"}
 def write(original, folder, dtype="float32", **options):
     """Writes ``model.bin`` with its vocabularies, the SentencePiece models and ``translate.py``.
 
-    See `zoo.deploy.export`; the options are not used: the program reads them in export.json.
+    See `zoo.deploy.export`. The options are not used here: the program reads them in export.json.
     """
     folder = pathlib.Path(folder)
     sides = {"source": original.source_tokenizer, "target": original.target_tokenizer}
@@ -44,9 +43,9 @@ def write(original, folder, dtype="float32", **options):
         "config.json": "its control tokens",
         **{file.name: "its tokens" for file in sorted(folder.glob("*_vocabulary.json"))},
         "source.spm": "the SentencePiece model of the source language",
-        "target.spm": "that of the target language",
+        "target.spm": "the SentencePiece model of the target language",
         _PROGRAM.name: "translates texts with ctranslate2 and sentencepiece only",
-        _LAYOUT.name: "takes texts apart into sentences for it",
+        _LAYOUT.name: "splits texts into sentences for it",
     }
     checked = _check(original, folder, tokens, dtype)
     (source, target), decodes, options = tokens, original.target_tokenizer, original.options()
@@ -65,7 +64,7 @@ def write(original, folder, dtype="float32", **options):
 
 
 def _check(original, folder, tokens, dtype):
-    """Compares the log-probabilities of a few random translations, by their number of tokens."""
+    """Compares the log-probabilities per token of a few random translations."""
     special, random = original.special_tokens, np.random.default_rng(0)
     shape, control = (8, min(12, original.model.max_length) - 1), [special.end, special.pad]
     sides = [np.setdiff1d(range(3, len(side)), control) for side in tokens]
@@ -73,23 +72,24 @@ def _check(original, folder, tokens, dtype):
     ended = [np.pad(ids, [(0, 0), (0, 1)], constant_values=special.end) for ids in sides]
     with tf.device("CPU"):  # on a GPU products may be rounded to TensorFloat-32
         expected = original.log_probs(*map(tf.constant, ended)).numpy()
-    ids = ended[0], sides[1]  # the end token of a translation is added
+    ids = ended[0], sides[1]  # CTranslate2 adds the end token of a translation
     texts = [[[words[id] for id in row] for row in ids] for ids, words in zip(ids, tokens)]
     scores = needed("ctranslate2").Translator(str(folder)).score_batch(*texts)
-    is_forced = special.first is not None  # then the first token counts as certain
+    is_forced = special.first is not None  # the log-probability of the first token is then 0
     found = [sum(one.log_probs[is_forced:]) for one in scores]
     difference = np.abs(found - expected) / (shape[1] + 1 - is_forced)
     measured = {"largest_difference": float(difference.max())}
     measured["mean_difference"] = float(difference.mean())
-    # Random tokens have so small probabilities that only their logarithms differ.
+    # The probabilities of random tokens are so small that only their logarithms differ.
     if {dtype, original.model.compute_dtype} == {"float32"}:
         return checks.report("ctranslate2", measured, 1e-3)
     return checks.report("ctranslate2", measured, 0.5, "mean_difference")
 
 
 def search_options(options):
-    """`zoo.decoding.SearchOptions` as arguments of CTranslate2, in which lengths count neither the
-    start token nor the end token. Of others there are `suppress_sequences`.
+    """Converts `zoo.decoding.SearchOptions` to arguments of CTranslate2, but for suppressed tokens.
+
+    Its lengths count neither the start token nor the end token.
     """
     return {
         "no_repeat_ngram_size": options.no_repeat_ngram_size,
@@ -99,7 +99,7 @@ def search_options(options):
 
 
 def tokens_of(tokenizer):
-    """The token of each id of a `zoo.text.sentencepiece.SentencePieceTokenizer`."""
+    """Returns the token of each id of a `zoo.text.sentencepiece.SentencePieceTokenizer`."""
     return [tokenizer.tokens.get(id, f"[unused{id}]") for id in range(tokenizer.vocab_size)]
 
 
@@ -111,10 +111,10 @@ def write_model(model, special, folder, dtype="float32", tokens=None, unknown=No
         special: `zoo.decoding.SpecialTokens`.
         folder, dtype: see `write`.
         tokens: the source and the target tokens, two lists of str; by default their ids.
-        unknown: what a source token is that is none of these.
+        unknown: the source token for all others.
 
     Raises:
-        ExportError: if CTranslate2 does not have such a model.
+        ExportError: if CTranslate2 does not support such a model.
     """
     specs = needed("ctranslate2").specs
     _check_kind(model)
@@ -152,7 +152,7 @@ def write_model(model, special, folder, dtype="float32", tokens=None, unknown=No
 
 
 def _check_kind(model):
-    """Raises `ExportError` for models that CTranslate2 does not have."""
+    """Raises `ExportError` for models that CTranslate2 does not support."""
     lacks = {
         "activation": model.activation not in _ACTIVATIONS,
         "positions": model.positions in POSITIONS_IN_ATTENTION,
@@ -161,7 +161,7 @@ def _check_kind(model):
     }
     for name in (name for name, is_lacking in lacks.items() if is_lacking):
         reason = f"{name}={getattr(model, name)!r}"
-        raise ExportError(f"CTranslate2 does not have translation models with {reason}.")
+        raise ExportError(f"CTranslate2 does not support translation models with {reason}.")
 
 
 def _copy_side(model, side, stack, embeddings, blocks):

@@ -1,4 +1,4 @@
-"""`zoo.export`: writes a trained model to a folder that runs without the zoo."""
+"""`zoo.export`: writes a trained model to a folder that can be used without the zoo."""
 
 import copy
 import importlib
@@ -9,16 +9,15 @@ import shutil
 import tempfile
 from importlib.metadata import version
 
-from zoo.deploy.errors import ExportError
 from zoo.deploy.readme import readme
-from zoo.errors import TaskError, checked
+from zoo.errors import ExportError, TaskError, checked
 from zoo.models.base import dtype_name
 from zoo.models.vit import ViT
 from zoo.tasks.classifier import ImageReader, TextReader
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
 from zoo.tasks.task import Task
 
-DTYPES = ("float32", "float16", "int8")  # of weight matrices; a SavedModel has those of the model
+DTYPES = ("float32", "float16", "int8")  # of weight matrices in formats other than SavedModel
 _FORMATS = {"classifier": ("onnx", "litert"), "translator": ("ctranslate2",)}
 _FORMATS["text_classifier"] = _FORMATS["classifier"]
 DESCRIPTION_FILE = "export.json"
@@ -41,39 +40,38 @@ def export(
     """Exports a trained model for serving, and checks the outputs of the export.
 
     Args:
-        model: what `zoo.load` returns: a classifier, an encoder, a translator or a text generator.
+        model: a classifier, an encoder, a translator or a text generator, as `zoo.load` returns it.
         folder: path of a new folder. TensorFlow Serving requires a version number as its name,
             such as "serving/vit/1".
         format: "saved_model"; "onnx" or "litert" for a classifier; "ctranslate2" for a translator.
-        dtype: of the weight matrices, for formats other than "saved_model": "float32" by default;
-            "float16"; or "int8", with one scale per row or column. A SavedModel has the dtypes of
-            the model, see `zoo.load`.
+        dtype: dtype of the weight matrices, for formats other than "saved_model": "float32" by
+            default; "float16"; or "int8", with one scale per row or column. A SavedModel has the
+            dtypes of the model, see `zoo.load`.
         top_k: number of classes that a classifier returns; by default 5, or fewer if there are
-            fewer classes; all for the problem "multi_label", whose clients compare probabilities
-            with their thresholds.
+            fewer classes; for the problem "multi_label" all, so that clients can apply thresholds.
         n_best: number of translations or continuations per text; 1 by default.
         beam_size, length_penalty: arguments of beam search; by default those of the translator, or
             `n_best` and 0 for a generator.
-        max_new_tokens: the largest number of new tokens of a generator; by default 64, or as many
-            as fit.
-        sentences: whether a translator takes texts apart into sentences and keeps what is between
-            them, see `zoo.tasks.translator.Translator`, or translates texts as they are.
-        dynamic_size: whether the pixels that a Vision Transformer takes may have any height and
-            width that its patch size divides. By default, ONNX and LiteRT take pixels of the size
-            of the model, and a SavedModel resizes others to it.
+        max_new_tokens: maximum number of new tokens of a generator; by default 64, or as many as
+            fit.
+        sentences: whether a translator translates texts sentence by sentence and keeps their
+            layout, see `zoo.tasks.translator.Translator`, or translates texts as they are.
+        dynamic_size: whether the pixels for a Vision Transformer may have any height and width that
+            its patch size divides. By default, ONNX and LiteRT take pixels of the size of the
+            model, and a SavedModel resizes pixels to it.
         overwrite: whether to replace an existing export.
 
     Returns:
-        The path of the folder. It also contains export.json and README.md, which describe it.
+        The path of the folder. It contains export.json and README.md, which describe the export.
 
     Raises:
         ExportError: if an option is invalid, the folder is not empty, or the outputs of the
-            export differ from those of the model. Then nothing is written.
+            export differ from those of the model. Nothing is written in these cases.
     """
     folder = pathlib.Path(folder)
     if getattr(model, "engine", None) is not None:
         model = copy.copy(model)
-        model.engine = None  # the export is compared with the answers of the model itself
+        model.engine = None  # the export is compared with the model itself
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
     options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
     options |= {"sentences": None if sentences else False, "dynamic_size": dynamic_size or None}
@@ -100,11 +98,11 @@ def export(
 def _write(model, folder, format, dtype, options, final):
     """Writes the model, export.json and README.md; `final` is the final path of the folder.
 
-    A module for a format, such as `zoo.deploy.onnx_format`, has a function ``write(model, folder,
+    The module of a format, such as `zoo.deploy.onnx_format`, has a function ``write(model, folder,
     dtype, **options)``. It writes into an existing folder, with weight matrices of this dtype,
-    compares the outputs with those of the model (`ExportError` if they differ), and returns what
-    export.json contains of it: "needs", packages that run the export; "files" (name: description);
-    "signatures"; "checked"; perhaps "search", and "made_with", packages that write it.
+    compares the outputs with those of the model (`ExportError` if they differ), and returns a dict
+    for export.json: "needs", the packages that run the export; "files" (name: description);
+    "signatures"; "checked"; optionally "search", and "made_with", the packages that write it.
     """
     # The packages of a format are imported only if it is used.
     writer = importlib.import_module(f"zoo.deploy.{format}_format")
@@ -132,32 +130,34 @@ def _write(model, folder, format, dtype, options, final):
 def _kind(model):
     if isinstance(model, Task):
         return pathlib.Path(model.description_file).stem
-    raise ExportError(f"model must be what zoo.load returns. Received: {type(model).__name__}.")
+    raise ExportError(
+        f"model must be a task that zoo.load returns. Received: {type(model).__name__}."
+    )
 
 
 def _check_format(model, format, dtype):
     formats = ("saved_model", *_FORMATS.get(_kind(model), ()))
     if format not in formats:
         raise ExportError(
-            f"What a {type(model).__name__} can be exported as: {', '.join(formats)}. "
+            f"A {type(model).__name__} can be exported as {', '.join(formats)}. "
             f"Received: format={format!r}."
         )
     if dtype is not None and format == "saved_model":
         raise ExportError(
-            "A SavedModel has the dtypes of its model. Instead of dtype in zoo.export, use "
-            f'zoo.load(path, dtype="bfloat16"), for example. Received: dtype={dtype!r}.'
+            "A SavedModel has the dtypes of its model: pass dtype to zoo.load, for example "
+            f'zoo.load(path, dtype="bfloat16"). Received: dtype={dtype!r}.'
         )
     if dtype not in (None, *DTYPES):
         raise ExportError(f"dtype must be one of {DTYPES}. Received: dtype={dtype!r}.")
     if format != "saved_model" and dtype_name(model.model) == "int8":
         raise ExportError(
-            'A model that was loaded with dtype="int8" can be exported as a saved_model only. Load '
+            'A model that was loaded with dtype="int8" can only be exported as a saved_model. Load '
             'it without dtype, and pass dtype="int8" to zoo.export.'
         )
 
 
 def _checked(model, options):
-    """The options of this kind of model, with its defaults in place of None."""
+    """Validates the options, and replaces None by the defaults for this model."""
     given = {name: value for name, value in options.items() if value is not None}
     known = _known(model, checked("n_best", given.get("n_best", 1), int, 1))
     for name, value in given.items():
@@ -170,7 +170,7 @@ def _checked(model, options):
 
 
 def _known(model, n_best):
-    """{name of an option: (default, limits of its value, if it is a number)} of a kind of model."""
+    """{name: (default, arguments of `checked` if it is a number)} of the options of a model."""
     known = {}
     if isinstance(model, (ImageReader, TextReader)):
         if hasattr(model, "class_names"):
@@ -203,7 +203,7 @@ def _check_folder(folder, overwrite):
 
 
 def _described(model, options, search):
-    """Preprocessing and labels, or tokenizers and `search` arguments, for export.json."""
+    """The preprocessing and labels, or the arguments of the search, for export.json."""
     description = model.description()
     if isinstance(model, ImageReader):
         divisor = {"patch_size": model.model.patch_size} if options.get("dynamic_size") else {}
@@ -219,7 +219,7 @@ def _described(model, options, search):
 
 
 def _source(run_folder):
-    """The run of the model with its settings and metrics; None if it was not loaded from a run."""
+    """The settings and metrics of the run of the model; None if it was not loaded from a run."""
     if run_folder is None:
         return None
     files = {name: run_folder / f"{name}.json" for name in ("metrics", "config")}

@@ -1,19 +1,20 @@
-"""SavedModel signatures of a text generator: strings in, continued strings out.
+"""SavedModel signatures of a text generator: texts to continued texts.
 
-Axes: B texts, N continuations of a text, P tokens that are read at once, F others, T new tokens.
+Axes: B texts, N continuations per text, P prompt tokens that are read at once, F prompt tokens that
+are forced one by one, T new tokens.
 """
 
 import math
 
 import tensorflow as tf
 
-from zoo.deploy.errors import ExportError
 from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph
+from zoo.errors import ExportError
 from zoo.tasks.generator import NEW_TOKENS
 from zoo.tasks.padded_batches import LENGTHS
 
-_LEAST = (1e-3, 1e-6)  # temperature and top_p
+_LEAST = (1e-3, 1e-6)  # smallest temperature and top_p
 _TEMPERATURE = f"temperature must be a finite number of at least {_LEAST[0]}."
 _TOP_P = f"top_p must be from {_LEAST[1]} to 1."
 _EACH = "temperature, top_p and seed must have one value for each text."
@@ -32,8 +33,8 @@ class GeneratorSignatures(TextSignatures):
         control, spelled = generator.special_tokens, generator.tokenizer.token_bytes
         if any(spelled[id] for id in (control.start, control.end, control.pad)):
             raise ExportError(
-                "Only a TextGenerator whose special tokens are not text for its tokenizer can be "
-                f"exported. Received: special_tokens={control}."
+                "A TextGenerator can only be exported if its tokenizer does not decode its special "
+                f"tokens to text. Received: special_tokens={control}."
             )
         self._settings = (n_best, beam_size, length_penalty, max_new_tokens)
         self._n_best, self.summands = n_best, max_new_tokens or NEW_TOKENS
@@ -58,12 +59,12 @@ class GeneratorSignatures(TextSignatures):
         return texts, self._task.n_best(texts, *search, max_new_tokens=most)
 
     def generate(self, texts, search):
-        """Continues texts, string [B], with a search of prompts; see `_each`."""
+        """Continues texts, string [B], by a search; see `_each`."""
         return self._each(texts, "", lambda group, *prompt: search(*prompt))
 
     def sample(self, texts, temperature, top_p, seed):
-        """Draws continuations of texts, string [B]; the other inputs are [B] as well."""
-        # Without XLA, which sorts the logits of several texts more slowly.
+        """Draws continuations of texts, string [B]; the other inputs are also [B]."""
+        # Without XLA, which sorts logits more slowly.
         settings, size = (temperature, top_p), tf.size(texts)
         same = [tf.debugging.assert_equal(tf.size(x), size, _EACH) for x in (*settings, seed)]
         with tf.control_dependencies(same):
@@ -74,7 +75,7 @@ class GeneratorSignatures(TextSignatures):
 
         def draw(group, read, forced, length):
             shape = [self._n_best, self._buffer(read, forced)]
-            # The draws of a text depend on its own seed and length alone.
+            # Draws for a text depend only on its own seed and length.
             uniforms = tf.map_fn(
                 lambda seed: tf.random.stateless_uniform(shape, [seed, 0], alg="philox"),
                 tf.gather(seed, group),
@@ -87,11 +88,11 @@ class GeneratorSignatures(TextSignatures):
         return self._each(texts, error, draw)
 
     def _each(self, texts, error, search):
-        """Continuations of texts without an `error`.
+        """Continues texts, string [B], whose `error` is "".
 
         Args:
-            search: function (indices of texts, read int32 [B, P], forced [B, F], length [B]) ->
-                `zoo.decoding.Hypotheses`.
+            search: function of (indices of texts, read int32 [B, P], forced [B, F], length [B])
+                that returns `zoo.decoding.Hypotheses`.
         """
         start = [self._special.start] if self._task.add_start_token else []
         tokens, too_long = self._encode(self._text_graph, texts, start)
@@ -128,12 +129,12 @@ class GeneratorSignatures(TextSignatures):
         return self._task.search(read, alpha, length, forced, buffer_length=buffer, **settings)
 
     def _buffer(self, read, forced):
-        """The number of forced and new tokens for which there is a buffer."""
+        """The length of the buffer for forced and new tokens."""
         most = self._task.model.max_length + 1 - tf.shape(read)[1]
         return tf.minimum(tf.shape(forced)[1] + self.summands, most)
 
 
 def _num_read(width):
-    """`zoo.tasks.generator.num_read` of a scalar tensor."""
+    """`zoo.tasks.generator.num_read` for a scalar tensor."""
     ladder = tf.constant((0, *LENGTHS))
     return ladder[tf.searchsorted(ladder, [width])[0] - 1]

@@ -13,19 +13,25 @@ _END = b"\xff"  # after each field; this byte does not occur in UTF-8
 
 
 class Layout(NamedTuple):
-    """The fields of texts, string [F]; of each the text, int64 [F]; those translated, int64 [M]."""
+    """The fields of texts.
+
+    Fields:
+        fields: string [F].
+        texts: int64 [F], the index of the text of each field.
+        places: int64 [M], the indices of the fields that are translated.
+    """
 
     fields: tf.Tensor
     texts: tf.Tensor
     places: tf.Tensor
 
     def of_parts(self, values):
-        """What the parts, [M, ...], have of the values of texts, [B, ...]."""
+        """Gathers values of texts, [B, ...], for the fields that are translated: [M, ...]."""
         return tf.gather(values, tf.gather(self.texts, self.places))
 
 
 def take_apart(texts):
-    """`zoo.text.layout.take_apart` of string [B], valid UTF-8: a `Layout`."""
+    """`zoo.text.layout.take_apart` for string [B], valid UTF-8: returns a `Layout`."""
     for pattern, new in MARKS:
         texts = tf.strings.regex_replace(texts, pattern, new)
     ended = tf.strings.regex_replace(texts, SENTENCE, rb"\1" + _END + rb"\2" + _END)
@@ -41,11 +47,12 @@ def put_together(layout, counts, translations, scores, errors):
     """`zoo.text.translation_text.put_together` for tensors.
 
     Args:
-        layout, counts: a `Layout` and the number of parts of each text, int32 [B].
-        translations, scores, errors: of each part, string and float32 [M, N] and string [M].
+        layout: `Layout`.
+        counts: int32 [B], the number of translated fields of each text.
+        translations, scores, errors: string [M, N], float32 [M, N] and string [M], of each field.
 
     Returns:
-        The same of each text, [B, N] and [B]; the error is the first of its parts.
+        The same for each text, [B, N], [B, N] and [B]; the error is the first one of its fields.
     """
     size, owners = tf.size(counts), layout.of_parts(tf.range(tf.size(counts)))
     last, count = tf.size(errors), tf.shape(translations)[1]
@@ -58,20 +65,17 @@ def put_together(layout, counts, translations, scores, errors):
     )
     texts = tf.strings.unsorted_segment_join(fields, layout.texts, size)
     scores = tf.math.unsorted_segment_sum(scores, owners, size)
-    # Several parts have one translation, and a single one perhaps fewer than N: the others score 0.
+    # A text of several fields has one translation; one of a single field may have fewer than N,
+    # and the scores of the others are 0.
     exists = (tf.range(count) == 0) | ((counts == 1)[:, None] & (scores != 0.0))
     exists &= (error == "")[:, None]
     return tf.where(exists, texts, ""), tf.where(exists, scores, 0.0), error
 
 
 def _with_spaces(layout, translations):
-    """The translations [M, N], some with a space before them; see `zoo.text.layout.put_in`."""
-    places = layout.places[1:]
-    nothing_between = (places - layout.places[:-1] == 2) & (
-        tf.gather(layout.fields, places - 1) == ""
-    )
-    follows = tf.strings.regex_full_match(translations[:-1], SPACE_FOLLOWS)
-    needs = tf.pad(follows & nothing_between[:, None], [[1, 0], [0, 0]])[
-        : tf.shape(translations)[0]
-    ]
+    """Inserts missing spaces before translations, string [M, N]; see `zoo.text.layout.put_in`."""
+    places, before = layout.places[1:], layout.places[:-1]
+    is_adjacent = (places - before == 2) & (tf.gather(layout.fields, places - 1) == "")
+    needs = is_adjacent[:, None] & tf.strings.regex_full_match(translations[:-1], SPACE_FOLLOWS)
+    needs = tf.pad(needs, [[1, 0], [0, 0]])[: tf.shape(translations)[0]]
     return tf.where(needs, tf.strings.join([" ", translations]), translations)

@@ -9,9 +9,8 @@ import tempfile
 import tensorflow as tf
 
 from zoo.deploy import checks
-from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import classifier_graph, write_data
-from zoo.errors import needed
+from zoo.errors import ExportError, needed
 from zoo.tasks.classifier import TextClassifier
 
 MODEL_FILE, _SIGNATURE = "model.tflite", "serving_default"
@@ -20,10 +19,10 @@ MODEL_FILE, _SIGNATURE = "model.tflite", "serving_default"
 def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
     """Writes ``model.tflite``, the labels and the tokenizer of texts, and checks the model.
 
-    Its signature "serving_default" maps "pixels", uint8 [B, H, W, C] of the model's image size, to
-    "probabilities", float32 [B, classes]; of texts, "tokens" int32 [1, T] to those of one text.
+    Its signature "serving_default" maps "pixels", uint8 [B, H, W, C] of the model's image size, or
+    "tokens", int32 [1, T], to "probabilities", float32 [B or 1, classes].
 
-    See `zoo.deploy.export`; the other options of a SavedModel are not used.
+    See `zoo.deploy.export`; the options for a SavedModel are not used.
     """
     if dynamic_size and classifier.model.positions == "relative":
         raise ExportError(
@@ -46,7 +45,7 @@ def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
 
 
 def _converted(graph, dtype):
-    """The content of a file with the signature."""
+    """Returns the content of a file with the signature."""
     module = tf.Module()
     module.weights = [variable.value for variable in graph.model.weights]
     module.function = tf.function(graph.function, [graph.spec], autograph=False)

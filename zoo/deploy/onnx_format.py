@@ -12,9 +12,8 @@ import keras
 import tensorflow as tf
 
 from zoo.deploy import checks
-from zoo.deploy.errors import ExportError
 from zoo.deploy.plain_graphs import classifier_graph, write_data
-from zoo.errors import needed
+from zoo.errors import ExportError, needed
 from zoo.tasks.classifier import ImageClassifier
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
@@ -23,20 +22,19 @@ _PROGRAM = pathlib.Path(__file__).parent / "programs" / "classify.py"
 
 
 def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
-    """Writes ``model.onnx``, ``labels.txt`` and what else it takes to use them; checks the model.
+    """Writes ``model.onnx``, ``labels.txt``, and ``classify.py`` or the tokenizer, and checks them.
 
-    Of images: the model maps "pixels", uint8 [B, H, W, C] of its image size, to "probabilities",
-    float32 [B, classes]. ``classify.py`` runs it.
-    Of texts: it maps "tokens", int32 [B, T].
+    It maps "pixels", uint8 [B, H, W, C] of its image size, or "tokens", int32 [B, T], to
+    "probabilities", float32 [B, classes].
 
-    See `zoo.deploy.export`; the other options of a SavedModel are not used.
+    See `zoo.deploy.export`; the options for a SavedModel are not used.
     """
     folder, graph = pathlib.Path(folder), classifier_graph(classifier, dynamic_size=dynamic_size)
     model, files = to_onnx(graph, dtype), {"model.onnx": "inputs to probabilities"}
     if isinstance(classifier, ImageClassifier):
         if not classifier.preprocessing.antialias:
             raise ExportError(
-                "classify.py resizes images by Pillow, which always antialiases, and the "
+                "classify.py resizes images with Pillow, which always antialiases, but the "
                 "preprocessing of this model does not. Export a SavedModel."
             )
         shutil.copy(_PROGRAM, folder)
@@ -55,10 +53,11 @@ def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
 
 
 def to_onnx(graph, dtype="float32"):
-    """A `zoo.deploy.plain_graphs.Graph` as an `onnx.ModelProto`.
+    """Converts a `zoo.deploy.plain_graphs.Graph` to an `onnx.ModelProto`.
 
     Args:
-        dtype: of the weight matrices: "float32", "float16" or "int8".
+        graph: `Graph`.
+        dtype: dtype of the weight matrices: "float32", "float16" or "int8".
 
     Raises:
         ExportError: if the model is too large.
@@ -79,18 +78,18 @@ def to_onnx(graph, dtype="float32"):
 
 
 def runner(model):
-    """A file, or its content, as a function from arrays by name to a dict of arrays."""
+    """Returns a file, or its content, as a function of arrays by name that returns a dict."""
     session = needed("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return lambda **inputs: dict(zip(names, session.run(names, inputs)))
 
 
 def _converted(graph):
-    """An `onnx.ModelProto` whose weights are initializers named by their paths."""
+    """Returns an `onnx.ModelProto` whose weights are initializers named by their paths."""
     onnx, tf2onnx, weights = needed("onnx"), needed("tf2onnx"), graph.model.weights
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    # The converter sees the weights as inputs; they are inserted afterwards. It copies the graph
-    # many times: with the weights inside, a model of 350 MB took 20 GB of memory.
+    # The weights are inputs for the converter, and inserted afterwards. It copies the graph many
+    # times: with the weights inside, a model of 350 MB took 20 GB of memory.
     named = {f"weight_{index}": weight for index, weight in enumerate(weights)}
 
     def stateless(inputs, *values):
@@ -118,7 +117,7 @@ def _converted(graph):
 
 
 def _halved(model):
-    """Stores weight matrices in float16. Runtimes convert them to float32 when they load them."""
+    """Stores weight matrices in float16, which runtimes convert to float32 at loading."""
     onnx, casts = needed("onnx"), []
     for weight in model.graph.initializer:
         if weight.data_type == onnx.TensorProto.FLOAT and len(weight.dims) > 1:
@@ -133,9 +132,9 @@ def _halved(model):
 
 
 def _quantized(model):
-    """Quantizes matrices to 8 bits, with one scale per column for those of matrix products."""
+    """Quantizes weight matrices to 8 bits, those of matrix products with one scale per column."""
     onnx, quantization = needed("onnx"), needed("onnxruntime.quantization")
-    # silences a warning: tf2onnx has already done this preprocessing
+    # silences a warning, as tf2onnx has already done this preprocessing
     onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "model.onnx"

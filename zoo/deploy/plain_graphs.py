@@ -19,7 +19,8 @@ class Graph(NamedTuple):
 
     Fields:
         model: Keras model with the weights of the function.
-        spec: `tf.TensorSpec` of the tensor.
+        function: the function.
+        spec: `tf.TensorSpec` of its argument.
         tensors: {"inputs": {name: `tensor`}, "outputs": {name: `tensor`}}, as in export.json.
     """
 
@@ -30,15 +31,16 @@ class Graph(NamedTuple):
 
 
 def classifier_graph(classifier, preprocessed=False, batch="B", dynamic_size=False):
-    """The `Graph` of a `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
+    """Returns the `Graph` of a `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
 
-    It takes "pixels", uint8 [B, H, W, C], or "tokens", int32 [B, T].
+    Its argument is "pixels", uint8 [B, H, W, C], or "tokens", int32 [B, T].
 
     Args:
-        preprocessed: whether it takes "images", float32 [B, H, W, C] as the model does, in place of
-            pixels.
-        batch: B if it is fixed.
-        dynamic_size: whether H and W are not fixed.
+        classifier: the classifier.
+        preprocessed: whether the argument is "images", float32 [B, H, W, C], the inputs of the
+            model, instead of pixels.
+        batch: B, if it is static.
+        dynamic_size: whether H and W are dynamic.
     """
     model = plain_copy(classifier.model)
     if isinstance(classifier, TextClassifier):
@@ -61,16 +63,16 @@ def classifier_graph(classifier, preprocessed=False, batch="B", dynamic_size=Fal
 
 
 def plain_copy(model):
-    """A copy of a model in float32, without LoRA and the loops of blockwise attention.
+    """Copies a model in float32, with LoRA merged, and softmax in place of blockwise attention.
 
-    Converters do not support these loops; softmax attention computes the same.
+    The results are the same, but converters do not support the loops of blockwise attention.
     """
     is_blockwise = model.get_config().get("attention") == "blockwise"
     return copy_model(model, dtype="float32", **({"attention": "softmax"} if is_blockwise else {}))
 
 
 def tensor(dtype, *shape):
-    """A tensor as described in export.json; a dynamic dimension is given by its letter."""
+    """Describes a tensor for export.json; a dynamic dimension is given by its letter."""
     return {"dtype": dtype, "shape": [*shape]}
 
 
@@ -84,5 +86,5 @@ def write_data(classifier, folder):
         library = "sentencepiece" if name == "text.spm" else "tokenizers"
         files[name] = f"the tokenizer, which the library {library} reads"
         for other in others:
-            files[other] = "what it lacks: ids at the beginning of each text, ids of its pieces"
+            files[other] = "settings of the tokenizer: ids before each text, ids of its pieces"
     return files

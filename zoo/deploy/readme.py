@@ -9,7 +9,7 @@ _STORED = {
 }
 _IMPORTS = """import tensorflow as tf
 import tensorflow_text  # before the model is loaded: it has the operations of the tokenizer"""
-_SEVERAL = "; each probability is a sigmoid of its own: compare it with a threshold, such as 0.5"
+_SEVERAL = "; probabilities are independent sigmoids: compare each with a threshold, such as 0.5"
 _SERVING = " TensorFlow Serving has the operations of tensorflow-text."
 _TEMPLATES = pathlib.Path(__file__).parent / "readme_templates"
 
@@ -46,7 +46,7 @@ def readme(description, folder):
 
 
 def _place(folder):
-    """How TensorFlow Serving finds the export."""
+    """Values for the instructions for TensorFlow Serving."""
     if not folder.name.isdigit():
         new = f"`{folder / '1'}`"
         place = f"TensorFlow Serving requires a version number: move these files to {new}."
@@ -57,11 +57,11 @@ def _place(folder):
 
 
 def _details(description):
-    """The details that every export has."""
+    """The list of details of the export."""
     source = description["source"] or {}
     metrics = {k: v for k, v in source.get("metrics", {}).items() if isinstance(v, float)}
     difference = description["checked"]["largest_difference"]
-    pixels = "dynamic_size: `pixels` are not resized; height and width are multiples of "
+    pixels = "dynamic_size: `pixels` are not resized; height and width must be multiples of "
     lines = [
         f"{description['parameters']:,} parameters, {description['bytes'] / 1e6:.1f} MB",
         *([pixels + str(description["patch_size"])] if description.get("dynamic_size") else []),

@@ -1,21 +1,18 @@
-"""Exports to SavedModels that take encoded images or strings.
-
-Axes: B images or texts.
-"""
+"""Exports to SavedModels that take encoded images or strings."""
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.deploy import checks
 from zoo.deploy.classifier_signatures import ClassifierSignatures
-from zoo.deploy.errors import ExportError
 from zoo.deploy.generator_signatures import GeneratorSignatures
 from zoo.deploy.plain_graphs import tensor
 from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
+from zoo.errors import ExportError
 from zoo.tasks.padded_batches import BATCH_SIZES
 
-_SIGNATURES = {  # by the files of the tasks
+_SIGNATURES = {  # by the description files of the tasks
     "classifier.json": ClassifierSignatures,
     "image_encoder.json": ClassifierSignatures,
     "text_classifier.json": TextClassifierSignatures,
@@ -23,8 +20,8 @@ _SIGNATURES = {  # by the files of the tasks
     "translator.json": TranslatorSignatures,
     "generator.json": GeneratorSignatures,
 }
-# The same operations in a different graph. Half precision has about 3 digits; in int8, rounding can
-# change an integer by one.
+# Both run the same operations in different graphs. Half precision has about 3 digits; in int8,
+# rounding can change an integer by one.
 _TOLERANCE, _LOW_TOLERANCE = 1e-4, 5e-2
 _FILES = {
     "saved_model.pb": "the graph",
@@ -35,7 +32,7 @@ _FILES = {
 
 
 def write(original, folder, dtype, **options):
-    """Writes a SavedModel, see `zoo.deploy.export`; `options` are those of its signatures."""
+    """Writes a SavedModel, see `zoo.deploy.export`; `options` are arguments of its signatures."""
     signatures = _SIGNATURES[original.description_file](original, **options)
     functions = signatures.functions()
     graphs = {
@@ -69,7 +66,7 @@ def write(original, folder, dtype, **options):
 
 
 def _write_warm_up_requests(folder, name, inputs):
-    """Writes requests that a server makes before it is ready: `inputs`, repeated up to a batch.
+    """Writes requests that a server makes before it is ready: `inputs`, repeated to full batches.
 
     Source: TensorFlow Serving, "SavedModel Warmup" (tensorflow.org/tfx/serving), and its
     `PredictionLog`, whose fields are written here by number: the export needs TensorFlow alone.
@@ -86,12 +83,12 @@ def _write_warm_up_requests(folder, name, inputs):
 
 
 def _field(number, content):
-    """A field of bytes of a protocol buffer: its tag, then as in the first field of `BytesList`."""
+    """Serializes a field of bytes of a protocol buffer: its tag, then its length and content."""
     return bytes([number << 3 | 2]) + tf.train.BytesList(value=[content]).SerializeToString()[1:]
 
 
 def _largest_difference(found, inputs, expected, is_exact):
-    """The largest difference of a number from that expected; in float32, of the same text too."""
+    """The largest difference from expected numbers; in float32, texts must also be expected."""
     found = {name: output.numpy() for name, output in found.items()}
     error = max(found.pop("error")).decode()
     if error:
@@ -104,7 +101,7 @@ def _largest_difference(found, inputs, expected, is_exact):
     differences = [0.0]
     for given, texts, numbers, answers in zip(inputs, all_texts, all_numbers, expected):
         for text, number, (_, best) in zip(texts, numbers, answers):
-            # Those with nearly the same number may be swapped, and several can have one text.
+            # Answers with nearly equal numbers may be swapped, and several may have the same text.
             text = text.decode(errors="replace")
             same = [abs(number - other) for label, other in answers if label == text]
             if is_exact and not same:

@@ -1,4 +1,4 @@
-"""What the SavedModel signatures of the kinds of models share.
+"""Base classes of the SavedModel signatures of all tasks.
 
 Axes: B texts, N answers to a text, T tokens.
 """
@@ -18,19 +18,19 @@ _UNCOMPILED = "the same without XLA, for servers that do not support it; slower"
 class Signatures:
     """Functions for a SavedModel that runs with TensorFlow, and tensorflow-text if it takes texts.
 
-    An invalid item does not affect the others of its batch: its `error` says why, its strings are
+    An invalid item does not affect the others in its batch: its `error` says why, its strings are
     empty and its numbers are 0. A subclass has two methods: `functions` returns {signature:
     (function, `TensorSpec` of each input, description)}; `examples` returns a few inputs of the
-    default signature, of which a server warms up with the first, and what the model answers to
-    each: a list of (text or label, score or probability), the best first.
+    default signature, with the first of which a server warms up, and the expected answers: for each
+    input a list of (text or label, score or probability), the best first.
 
     Args:
         task: `zoo.tasks.task.Task`.
-        *text_graphs: those of its tokenizers, see `zoo.deploy.text_graph`.
+        *text_graphs: `zoo.deploy.text_graph.TextGraph` of its tokenizers.
 
     Attributes:
         tracked: everything that the SavedModel must track: variables and lookup tables.
-        summands: how many log-probabilities a score has at most, if it is a sum.
+        summands: maximum number of log-probabilities that a score is the sum of.
     """
 
     summands = 1
@@ -42,7 +42,7 @@ class Signatures:
         self.tracked.texts = text_graphs
 
     def _best(self, probabilities, error, top_k):
-        """The likeliest classes, of probabilities [B, classes] that are 0 if there is an error."""
+        """The likeliest classes of probabilities [B, classes], which are 0 if there is an error."""
         probabilities, order = tf.math.top_k(probabilities, top_k)
         labels = tf.where((error == "")[:, None], tf.gather(self._task.class_names, order), "")
         return {"labels": labels, "probabilities": probabilities, "error": error}
@@ -51,12 +51,12 @@ class Signatures:
 class TextSignatures(Signatures):
     """`Signatures` of texts.
 
-    Texts are computed in one of the few padded shapes of the task, so that no answer depends on the
-    other texts of a batch, and a search is compiled only a few times.
+    Texts are padded to a few shapes, so that an answer does not depend on the other texts of a
+    batch, and a search is compiled only a few times.
 
     Args:
         task: `zoo.tasks.task.TextTask`.
-        limit: maximum number of tokens of a text, control ids included.
+        limit: maximum number of tokens of a text, including control ids.
         *text_graphs: see `Signatures`.
     """
 
@@ -68,8 +68,8 @@ class TextSignatures(Signatures):
         """Tokenizes texts, string [B], with control ids at the beginning and at the end.
 
         Returns:
-            (tokens [B, None], error string [B]). A text that is too long has only the control ids,
-            and an error.
+            Ragged tokens [B, None] and the error, string [B]. A text that is too long has only the
+            control ids, and an error.
         """
         size = tf.strings.length(texts)
         huge = size > text_graph.longest_token * self._limit  # tokenizing it would be slow
@@ -88,14 +88,14 @@ class TextSignatures(Signatures):
         return tf.concat([before, tf.ragged.boolean_mask(ids, kept), after], axis=1), error
 
     def _computed(self, function, sides, error, results, buffer_length=0):
-        """Results of texts without an `error`, computed in groups with the same padded width.
+        """Computes results of texts without an error, in groups with the same padded width.
 
         Args:
-            function: function of the indices of the texts of a group, and int32 [any, T] of each
-                side -> list of values of the results.
-            sides: ragged tokens [B, None], one or two.
+            function: function of the indices of the texts in a group, and of int32 [group, T] for
+                each side, that returns a list of results [group, ...].
+            sides: list of one or two ragged tokens [B, None].
             error: string [B].
-            results: list of tensors [B, ...], the initial results of all texts.
+            results: list of tensors [B, ...], the results of texts with an error.
             buffer_length: see `zoo.tasks.padded_batches.token_batches`.
         """
         lengths = functools.reduce(tf.maximum, [side.row_lengths() for side in sides])
@@ -126,18 +126,18 @@ class TextSignatures(Signatures):
         return results
 
     def _searched(self, search, tokens, error, count, decode, buffer_length=0):
-        """The best answers, string [B, N], and their scores; "" and 0 where there are fewer.
+        """Searches the best answers, string [B, N], and their scores; missing ones are "" and 0.
 
         Args:
-            search: function of the indices of texts and int32 [any, T] ->
+            search: function of the indices of texts and int32 [group, T] that returns
                 `zoo.decoding.Hypotheses`.
             tokens, error, buffer_length: see `_computed`.
             count: N.
-            decode: function of int32 [any, N, T] -> string [any, N].
+            decode: function that decodes int32 [group, N, T] to string [group, N].
         """
 
         def answers(group, tokens):
-            # The texts are repeated up to one of the numbers of rows that are compiled.
+            # The texts are repeated up to a number of rows for which the search is compiled.
             rows = tf.gather(BATCH_SIZES, tf.searchsorted(BATCH_SIZES, [tf.size(group)])[0])
             places = tf.range(rows) % tf.size(group)
             found = search(tf.gather(group, places), tf.gather(tokens, places))
@@ -150,12 +150,12 @@ class TextSignatures(Signatures):
         return self._computed(answers, [tokens], error, results, buffer_length)
 
     def _dense(self, tokens, width=None):
-        """Pads ragged tokens to int32 [B, T], with T = `width`, by default that of the longest."""
+        """Pads ragged tokens to int32 [B, T]; T is `width`, or by default the longest length."""
         return tokens.to_tensor(self._special.pad, shape=None if width is None else [-1, width])
 
 
 def search_signatures(answer, search, specs, what):
-    """Two signatures of ``answer(texts, search)``: with a search compiled by XLA, and without."""
+    """Two signatures of ``answer(texts, search)``: with a search that XLA compiles, and without."""
 
     def signature(jit_compile):
         graph = tf.function(search, specs, autograph=False, jit_compile=jit_compile)
@@ -168,7 +168,7 @@ def search_signatures(answer, search, specs, what):
 
 
 def example_texts(tokenizer, limit):
-    """Random and unusual texts of at most `limit` tokens."""
+    """Returns random and unusual texts of at most `limit` tokens."""
     spelled, random = tokenizer.token_bytes, np.random.default_rng(0)
     known = [id for id, piece in enumerate(spelled) if piece]
     learned = [id for id in known if len(spelled[id]) > 1] or known

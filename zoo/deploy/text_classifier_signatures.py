@@ -1,4 +1,4 @@
-"""SavedModel signatures of a text classifier or encoder: strings in, labels or features out.
+"""SavedModel signatures of a text classifier or encoder: texts to labels or features.
 
 Axes: B texts, K returned classes, E model width.
 """
@@ -13,8 +13,8 @@ class TextClassifierSignatures(TextSignatures):
     """See `Signatures`.
 
     Args:
-        classifier: `zoo.tasks.classifier.TextClassifier`; or `zoo.tasks.encoder.TextEncoder`.
-        top_k: K; None of an encoder.
+        classifier: `zoo.tasks.classifier.TextClassifier` or `zoo.tasks.encoder.TextEncoder`.
+        top_k: K; None for an encoder.
     """
 
     def __init__(self, classifier, top_k=None):
@@ -45,7 +45,7 @@ class TextClassifierSignatures(TextSignatures):
         return {"features": found, "error": error}
 
     def _run(self, texts, function, width):
-        """The outputs of a function of tokens, float32 [B, width], 0 for an error; and errors."""
+        """Computes a function of tokens: float32 [B, width], 0 for an error; and the errors."""
         control = [self._special.start], [self._special.end]
         tokens, error = self._encode(self._text_graph, texts, *control)
         [found] = self._computed(

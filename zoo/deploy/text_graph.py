@@ -1,7 +1,7 @@
-"""A tokenizer as a TensorFlow graph, by the operations of tensorflow-text.
+"""Tokenizers as TensorFlow graphs, with operations of tensorflow-text.
 
-What loads such a graph must have these operations: a Python program imports tensorflow_text first,
-and TensorFlow Serving has them. Axes: B texts.
+They must be available when a graph is loaded: a Python program imports tensorflow_text first, and
+TensorFlow Serving contains them. Axes: B texts.
 """
 
 import zlib
@@ -9,20 +9,19 @@ import zlib
 import tensorflow as tf
 
 from zoo.deploy.byte_level_graph import ByteLevelPieces
-from zoo.deploy.errors import ExportError
-from zoo.errors import needed
+from zoo.errors import ExportError, needed
 from zoo.text.sentencepiece import LANGUAGE, SPACE
 
-# Bytes of text per token, by assumption: an unknown word of BERT is one token, and spaces are none,
-# however long they are. Tokenizing a text of any length would take minutes.
+# Assumed maximum number of bytes per token: an unknown word of BERT is one token, and spaces are
+# none, whatever their length. Without a limit, tokenizing a long text would take minutes.
 _LONGEST_TOKEN = 64
 _NO_TOKEN = "<pad>"  # label of ids outside the vocabulary
 
 
 class TextGraph(tf.Module):
-    """A tokenizer on tensors, with the same ids, texts and labels, but without its prefix.
+    """A tokenizer for tensors, with the same ids, texts and labels, but without its prefix.
 
-    Always runs on the CPU.
+    It always runs on the CPU.
 
     Args:
         tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
@@ -30,12 +29,12 @@ class TextGraph(tf.Module):
 
     Attributes:
         longest_token: maximum number of bytes of text that one token represents: a text of n bytes
-            has at least n / longest_token tokens, and is too long if these are too many.
-        has_own_operations: whether they are those of tensorflow-text; or of TensorFlow alone.
+            has at least n / longest_token tokens.
+        has_own_operations: whether the graph has operations of tensorflow-text.
 
     Raises:
         UserError: if tensorflow-text is not installed.
-        ExportError: if the graph does not cover an option of the tokenizer.
+        ExportError: if the graph does not support an option of the tokenizer.
     """
 
     def __init__(self, tokenizer):
@@ -77,12 +76,12 @@ class TextGraph(tf.Module):
             if self._kind == "sentencepiece":
                 return self._graph.decode(ids)
             texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
-            if self._kind == "WordPiece":  # whose words begin with a space
+            if self._kind == "WordPiece":  # its words begin with a space
                 texts = tf.strings.regex_replace(texts, "^ ", "")
             return utf8(texts)
 
     def pieces(self, ids):
-        """Returns a label for each id like the tokenizer: int32 [...] to string [...]."""
+        """Returns a label for each id, like the tokenizer's `pieces`: int32 [...], string [...]."""
         with tf.device("CPU"):
             return tf.gather(self._labels, self._known(ids))
 
@@ -91,7 +90,7 @@ class TextGraph(tf.Module):
 
 
 class SentencePieces(tf.Module):
-    """The pieces of a `SentencePieceTokenizer`, by the library itself: ids of string [B]."""
+    """A `SentencePieceTokenizer`, by the library itself: string [B] to ragged ids [B, None]."""
 
     def __init__(self, tokenizer):
         super().__init__()
@@ -100,7 +99,7 @@ class SentencePieces(tf.Module):
         self._tokenizer = needed("tensorflow_text").SentencepieceTokenizer(
             tokenizer.model,
             out_type=tf.int32 if has_own_ids else tf.string,
-            # A loaded SavedModel has one model for all tokenizers of the same name.
+            # In a loaded SavedModel, all tokenizers of the same name share one model.
             name=f"sentencepiece_{zlib.crc32(tokenizer.model):08x}",
         )
         tokens = [tokenizer.tokens.get(id, "") for id in range(tokenizer.vocab_size)]
@@ -109,11 +108,11 @@ class SentencePieces(tf.Module):
         self._is_decoded = tf.constant([token not in left_out for token in tokens])
         normalizer, self._first = tokenizer.proto.normalizer_spec, None
         if not normalizer.remove_extra_whitespaces:
-            # The operation removes all spaces at the beginning, but those after another piece.
+            # The operation removes spaces at the beginning of a text, but not after another piece.
             letters = [id for id, token in enumerate(tokens) if token.isalpha()]
             self._first = letters[0] if letters else tokens.index("<0x41>")
             self._first_text = tokens[self._first] if letters else "A"
-            # Of the first piece of a text the library removes a space, but not one in bytes.
+            # The library removes the space of the first piece of a text, unless it is a byte piece.
             spaced = [t.startswith(SPACE) and normalizer.add_dummy_prefix for t in tokens]
             self._is_spaced = tf.constant(spaced)
             self._is_text = tf.constant([token not in tokenizer.control for token in tokens])
@@ -130,7 +129,7 @@ class SentencePieces(tf.Module):
         return self._lookup(tf.concat([language, self._tokenizer.tokenize(texts)], axis=1))
 
     def decode(self, ids):
-        """Decodes int32 [..., T] to string [...], without what is not text."""
+        """Decodes int32 [..., T] to string [...], without control tokens."""
         last, shape = tf.size(self._is_decoded) - 1, tf.shape(ids)
         flat, known = [tf.reduce_prod(shape[:-1]), shape[-1]], tf.clip_by_value(ids, 0, last)
         is_decoded = (ids == known) & tf.gather(self._is_decoded, known)
@@ -142,7 +141,7 @@ class SentencePieces(tf.Module):
         if self._ids is not None:
             rows = rows.with_values(tf.gather(self._tokens, rows.values))
         texts = self._tokenizer.detokenize(rows)
-        # Spaces that were spelled in bytes, or of pieces that are not in the model
+        # spaces from byte pieces, or from pieces that are not in the model
         texts = tf.strings.regex_replace(texts, SPACE, " ")
         if self._first is None:
             texts = tf.strings.regex_replace(texts, "^ +| +$", "")
@@ -156,10 +155,10 @@ class SentencePieces(tf.Module):
 
 
 class BertPieces(tf.Module):
-    """The pieces of BERT's tokenizer: ids of string [B].
+    """BERT's tokenizer: string [B] to ragged ids [B, None].
 
-    The characters are normalized here, in the order of the library `tokenizers`: FastBertTokenizer
-    can do so too, but folds case, where "ß" is "ss".
+    Characters are normalized here, in the order of the library `tokenizers`. FastBertTokenizer can
+    also do so, but by case folding, which changes "ß" to "ss".
     """
 
     def __init__(self, tokenizer):
@@ -181,7 +180,7 @@ class BertPieces(tf.Module):
         if self._strips:
             texts = self._text.normalize_utf8(texts, "NFD")
             texts = tf.strings.regex_replace(texts, r"\p{Mn}+", "")
-        if self._lowers:  # without the rule for a sigma that ends a word
+        if self._lowers:  # without the special rule for a sigma at the end of a word
             texts = tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), "utf-8")
         return self._tokenizer.tokenize(texts)
 

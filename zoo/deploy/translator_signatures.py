@@ -1,4 +1,4 @@
-"""SavedModel signatures of a translator: strings in, strings out.
+"""SavedModel signatures of a translator: texts to translations.
 
 Axes: B texts, N translations of a text, S source tokens, T target tokens, E model width.
 """
@@ -10,9 +10,8 @@ from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts, search_s
 from zoo.deploy.text_graph import TextGraph, utf8
 from zoo.text.sentencepiece import LANGUAGE
 
-# The characters that Python's `str.strip` removes.
-_BLANK = r"[\t-\r\x1c-\x1f\x{85}\pZ]*"
-_MOST_PARTS = 256  # of a text, as others should not wait for hours
+_BLANK = r"[\t-\r\x1c-\x1f\x{85}\pZ]*"  # the characters that `str.strip` removes
+_MAX_SENTENCES = 256  # of a text, so that it does not block others
 
 
 class TranslatorSignatures(TextSignatures):
@@ -54,7 +53,7 @@ class TranslatorSignatures(TextSignatures):
         return texts, self._task.n_best(texts, *search, sentences=self._sentences)
 
     def translate(self, texts, search):
-        """Translates texts, string [B], with a search of int32 [any, S]."""
+        """Translates texts, string [B], by a search, a function of int32 [group, S]."""
         (texts, codes), size = self._codes(utf8(texts)), tf.size(texts)
         if self._sentences:
             layout = take_apart(texts)
@@ -65,8 +64,8 @@ class TranslatorSignatures(TextSignatures):
         counts = tf.math.bincount(layout.of_parts(tf.range(size)), minlength=size)
         parts = layout.of_parts(codes) + tf.gather(layout.fields, layout.places)
         tokens, error = self._source(parts)
-        too_many = f"The text has more than {_MOST_PARTS} sentences."
-        error = tf.where(layout.of_parts(counts) > _MOST_PARTS, too_many, error)
+        too_many = f"The text has more than {_MAX_SENTENCES} sentences."
+        error = tf.where(layout.of_parts(counts) > _MAX_SENTENCES, too_many, error)
         translations, scores = self._searched(
             lambda _, tokens: search(tokens),
             tokens,
@@ -79,14 +78,14 @@ class TranslatorSignatures(TextSignatures):
         return {"translations": translations, "scores": scores, "error": error}
 
     def _codes(self, texts):
-        """(texts without it, language code of each), see `zoo.text.translation_text`."""
+        """Splits language codes off texts, see `zoo.text.translation_text`: (texts, codes)."""
         if not self._task.source_tokenizer.language_prefixes:
             return texts, tf.fill(tf.shape(texts), "")
         codes = tf.strings.regex_replace(texts, f"(?s)^({LANGUAGE.pattern} *)?.*", r"\1")
         return tf.strings.substr(texts, tf.strings.length(codes), tf.strings.length(texts)), codes
 
     def encode(self, texts):
-        """Returns the encoder's output and the source tokens, end token included."""
+        """Returns the encoder's outputs and the source tokens, including the end token."""
         ragged, error = self._source(texts)
         tokens = self._dense(ragged)
         tokens = tf.where((error == "")[:, None], tokens, self._special.pad)
@@ -102,7 +101,7 @@ class TranslatorSignatures(TextSignatures):
         return {"states": states, "tokens": tokens, "error": error}
 
     def score(self, texts, translations):
-        """Returns log-probability and number of tokens of each translation, end token included."""
+        """Returns log-probability and number of tokens of translations, including the end token."""
         source, target, error = self._pairs(texts, translations)
         [log_probs] = self._computed(
             lambda _, *pairs: [self._task.log_probs(*pairs)],
@@ -149,7 +148,7 @@ class TranslatorSignatures(TextSignatures):
         return self._encode(self._source_text, texts, prefix, [self._special.end])
 
     def _pairs(self, texts, translations):
-        """Tokenizes both sides: ragged tokens of each, and the first error of each pair."""
+        """Tokenizes both sides: returns ragged tokens of each, and the first error of each pair."""
         same = tf.debugging.assert_equal(
             tf.size(texts),
             tf.size(translations),
@@ -164,6 +163,6 @@ class TranslatorSignatures(TextSignatures):
 
 
 def _fit(values, sizes):
-    """Crops or pads with 0 to `sizes`, those of the axes that follow the first."""
+    """Crops the axes after the first to `sizes`, or pads them with 0."""
     shape = [-1, *sizes, *values.shape[1 + len(sizes) :]]
     return tf.RaggedTensor.from_tensor(values, ragged_rank=len(sizes)).to_tensor(shape=shape)

@@ -1,6 +1,6 @@
-"""The request queue of a model: compatible requests are batched into one model call.
+"""The request queue of a model, which batches compatible requests into one model call.
 
-Only the model calls run in threads; everything else runs in the event loop, so no locks are needed.
+Only model calls run in threads; everything else runs in the event loop, so no locks are needed.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Item:
     signature_name: str
     inputs: dict  # {name: NumPy array}
     rows: int
-    key: tuple | None  # items with the same key can share a batch; None: with no other
+    key: tuple | None  # items with the same key can share a batch; None: not batched
     future: asyncio.Future  # receives {name: NumPy array}
 
 
@@ -47,19 +47,19 @@ class Batcher:
         self.queue = collections.deque()
         QUEUED.labels(model.name).set_function(lambda queue=self.queue: len(queue))
         self.calls = set()
-        self._workers = set()  # tasks, as long as there are requests in the queue
-        # Its threads end when nothing refers to it.
+        self._workers = set()  # tasks that run while the queue has requests
+        # Its threads end when it is no longer referenced.
         self._threads = concurrent.futures.ThreadPoolExecutor(limits.calls_at_once)
 
     async def run(self, signature_name, inputs, names=None):
         """Queues a request and returns outputs of the signature: {name: NumPy array}.
 
-        A request of more than `max_batch` rows takes several calls. After each it queues again
-        behind the others. When the awaiting task is cancelled, calls not yet started are dropped.
+        A request of more than `max_batch` rows takes several calls, and queues again behind the
+        others after each. If the awaiting task is cancelled, calls that have not begun are dropped.
 
         Args:
             signature_name, inputs: see `zoo.server.models.Model.call`.
-            names: of the outputs that are asked for; by default all.
+            names: names of the requested outputs; all by default.
 
         Raises:
             RequestError: 400 if the request has too many rows; 413 if the outputs have too many
@@ -106,7 +106,7 @@ class Batcher:
         try:
             return await item.future
         except asyncio.CancelledError:
-            with contextlib.suppress(ValueError):  # not in the queue: its call has begun
+            with contextlib.suppress(ValueError):  # it is not in the queue if its call has begun
                 self.queue.remove(item)
             raise
 
@@ -121,7 +121,7 @@ class Batcher:
             self._workers.remove(asyncio.current_task())
 
     def _batch(self):
-        """Takes the first item from the queue, and those that fit it."""
+        """Removes the first item from the queue, and those that can share a batch with it."""
         items = [first] = [self.queue.popleft()]
         rows = first.rows
         for item in list(self.queue) if first.key else ():
@@ -132,7 +132,7 @@ class Batcher:
         return items
 
     async def _call(self, items):
-        """Calls the model for all items; if that fails, for each, which shows the cause."""
+        """Calls the model for all items; if that fails, for each one, so that only some fail."""
         call = self._threads.submit(self._outputs, items)
         self.calls.add(call)
         call.add_done_callback(self.calls.discard)
@@ -140,7 +140,7 @@ class Batcher:
             results = await asyncio.wrap_future(call)
         except Exception as error:
             for item in items:
-                if len(items) > 1 and not item.future.done():  # its client has not left
+                if len(items) > 1 and not item.future.done():  # not cancelled
                     await self._call([item])
                 elif not item.future.done():
                     item.future.set_exception(error)

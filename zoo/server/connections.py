@@ -1,6 +1,6 @@
-"""Limits of HTTP connections, so that those that send or read nothing do not shut out others.
+"""Limits of HTTP connections, so that idle clients do not block others.
 
-Uvicorn's `limit_concurrency` would refuse the others instead.
+Uvicorn's `limit_concurrency` would refuse new clients instead.
 """
 
 import contextlib
@@ -12,11 +12,10 @@ BACKLOG = 64  # connections that one turn of the event loop may accept, also bey
 
 
 class BoundedConnection(H11Protocol):
-    """A connection of a server, of which at most `max_connections` are open.
+    """A connection of a server that has at most `max_connections` open ones.
 
-    When there is one more, the one that has waited longest for the rest of a request is closed. One
-    whose client does not send the first headers, or read a large answer, within `seconds`, is
-    closed anyway.
+    One more closes the one that has waited longest for the rest of a request. A connection is also
+    closed if its client does not send the first headers, or read a large answer, within `seconds`.
     """
 
     def __init__(self, max_connections, seconds, **settings):
@@ -31,7 +30,7 @@ class BoundedConnection(H11Protocol):
         if len(self.connections) > self._max_connections:
             waiting = (one for one in self.connections if one.is_waiting)
             oldest = min(waiting, key=lambda one: one._waits_since)
-            self.connections.discard(oldest)  # at once; aborting it does so later
+            self.connections.discard(oldest)  # now: `abort` does so later
             oldest.transport.abort()
 
     def data_received(self, data):
@@ -49,8 +48,8 @@ class BoundedConnection(H11Protocol):
 
     def send_400_response(self, msg):
         if self.cycle is not None:
-            self.cycle.disconnected = True  # so that a request whose body is wrong gets one answer
-        with contextlib.suppress(h11.LocalProtocolError):  # it has got one already
+            self.cycle.disconnected = True  # a request with an invalid body gets only one answer
+        with contextlib.suppress(h11.LocalProtocolError):  # an answer was already sent
             super().send_400_response(msg)
         self.transport.close()
 

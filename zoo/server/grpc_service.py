@@ -1,4 +1,4 @@
-"""TensorFlow Serving's gRPC service, of which `Predict` is answered.
+"""TensorFlow Serving's gRPC service, with the method `Predict`.
 
 Source: TensorFlow Serving, tensorflow_serving/apis/prediction_service.proto.
 """
@@ -26,7 +26,7 @@ _NAMES = {value: name for name, value in types_pb2.DataType.items()}
 async def start(service, address):
     """Starts a gRPC server at "host:port"; returns `grpc.aio.Server` and its port."""
     limits = service.limits
-    # The size of a message is known when it has been received: only so many are at once.
+    # The size of a message is only known when it is in memory, so few are received at once.
     receiving = asyncio.Semaphore(LARGE_BODIES)
 
     async def predict(messages, context):
@@ -48,7 +48,7 @@ async def start(service, address):
             ("grpc.so_reuseport", 0),
         ],
     )
-    # As a stream, of one message, because only of a stream the service decides when it is received.
+    # A stream of one message, as the service decides only for streams when to receive a message.
     handler = grpc.stream_unary_rpc_method_handler(
         predict, response_serializer=predict_pb2.PredictResponse.SerializeToString
     )
@@ -65,9 +65,9 @@ async def start(service, address):
 async def _received(service, context, take):
     """Receives a message; returns (batcher, signature name, output names) and the inputs.
 
-    A large message is in memory once when it waits, and a few times while one of two threads reads.
+    A large message is in memory once while it waits, and a few times while it is parsed.
     """
-    message = await context.read()  # an iterator would keep it
+    message = await context.read()  # an iterator would keep it in memory
     if message is grpc.aio.EOF:
         raise RequestError("There is no message.")
     size = len(message)
@@ -95,7 +95,7 @@ async def _received(service, context, take):
 
 
 async def _answer(batcher, name, keys, inputs):
-    """`PredictResponse` with these outputs."""
+    """Calls the model; returns `PredictResponse` with the requested outputs."""
     outputs, model = await batcher.run(name, inputs, keys), batcher.model
     spec = {"name": model.name, "version": {"value": model.version}, "signature_name": name}
     protos = {key: tf.make_tensor_proto(value) for key, value in outputs.items()}
@@ -110,9 +110,9 @@ def _read(function, content, what):
 
 
 def _check(name, proto, spec, max_values):
-    """Checks a `TensorProto`; returns the number of bytes of its array, without its strings.
+    """Validates a `TensorProto`; returns the number of bytes of its array, without its strings.
 
-    The last value stands for all that are missing, so that a short message makes a huge array.
+    The last value is repeated for all that are missing, so a short message can be a huge array.
     """
     shape = [axis.size for axis in proto.tensor_shape.dim[:65]]  # more than NumPy can have
     kind = spec.dtype
@@ -124,7 +124,7 @@ def _check(name, proto, spec, max_values):
     count = math.prod(shape)
     if count > max_values:
         raise RequestError(f"Input {name!r} has more than {max_values:,} values.", 413)
-    # What TensorFlow makes of one value says which field it is in.
+    # The proto of a single value shows in which field values of this dtype are.
     one = tf.make_tensor_proto("" if kind == tf.string else kind.as_numpy_dtype(0), kind)
     given, [(field, unit)] = _filled(proto), _filled(one).items()
     least = count if kind == tf.string else min(count, 1)
@@ -138,6 +138,6 @@ def _check(name, proto, spec, max_values):
 
 
 def _filled(proto):
-    """The fields of a `TensorProto` that have values, with their number: {name: int}."""
+    """The number of values in each field of a `TensorProto` that has some: {name: int}."""
     fields = ((field.name, value) for field, value in proto.ListFields())
     return {name: len(value) for name, value in fields if name.endswith(("_val", "_content"))}

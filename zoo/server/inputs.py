@@ -16,13 +16,13 @@ from zoo.errors import what_it_is
 from zoo.server.errors import RequestError
 
 _SEND = 'Send JSON such as {"instances": [...]}'
-_BODIES = {  # by their beginning
-    b"\x1f\x8b": "The body is compressed by gzip, which is not read",
+_BODIES = {  # by the first bytes
+    b"\x1f\x8b": "The body is compressed by gzip, which is not supported",
     b"\xff\xd8\xff": "The body is a JPEG file: send it as Base64",
     b"\x89PNG": "The body is a PNG file: send it as Base64",
     b"--": "The body is a form: send JSON",
 }
-_URL_SAFE = bytes.maketrans(b"-_", b"+/")  # other digits of Base64
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")  # from URL-safe to standard Base64
 
 
 def parse(body, max_values):
@@ -31,16 +31,16 @@ def parse(body, max_values):
     Raises:
         RequestError: 400 if it is not a JSON object; 413 if it has more values than `max_values`.
     """
-    # Before parsing, which holds up all other threads. Each value but the first follows one of
-    # these, and so does each list in a list.
+    # Counted before parsing, which blocks all other threads: each value but the first follows one
+    # of these characters, and so does each list in a list.
     if sum(map(body.count, (b",", b"[", b"{"))) > max_values:
         raise RequestError(f"The request has more than {max_values:,} values.", 413)
     try:
         request = json.loads(body)
     except (RecursionError, ValueError) as error:
-        begin = next((what for magic, what in _BODIES.items() if body.startswith(magic)), "")
-        begin = begin or f"The body begins with {bytes(body[:16])!r}"
-        raise RequestError(f"JSON Parse error: {error}. {begin}. {_SEND}.") from None
+        reason = next((reason for magic, reason in _BODIES.items() if body.startswith(magic)), "")
+        reason = reason or f"The body begins with {bytes(body[:16])!r}"
+        raise RequestError(f"JSON Parse error: {error}. {reason}. {_SEND}.") from None
     if not isinstance(request, dict):
         received = reprlib.repr(request)
         raise RequestError(f"The request must be a JSON object. Received: {received}. {_SEND}.")
@@ -73,7 +73,7 @@ def decode(request, specs):
 
 
 def _example(specs):
-    """What a request for a signature looks like, for messages."""
+    """An example of a request for a signature, for messages."""
     has_rows = all(spec.shape.rank != 0 for spec in specs.values())
     row = {}
     for name, spec in specs.items():
@@ -94,7 +94,7 @@ def _named(request, specs):
         given = request["instances"]
         if not isinstance(given, list) or not given:
             received = _shown(given)
-            raise RequestError(f"'instances' must be a list, not empty. Received: {received}.")
+            raise RequestError(f"'instances' must be a non-empty list. Received: {received}.")
     rows = given if has_rows else [given]
     if len(specs) == 1 and not any(map(_is_object, rows)):
         return {next(iter(specs)): given}
@@ -116,7 +116,7 @@ def _is_base64(value):
 
 def _array(name, value, spec):
     """Converts a JSON value to a NumPy array of the spec's dtype and shape."""
-    array = np.array(value, object)  # of lists, if they differ in length or depth
+    array = np.array(value, object)  # contains lists if they differ in length or depth
     values = array.reshape(-1).tolist()
     if list in set(map(type, values)):
         raise RequestError(f"Input {name!r} is ragged: its lists differ in length or depth.")
@@ -172,6 +172,6 @@ def _as_bytes(name, value):
 
 
 def _shown(value):
-    """A value in a message: shortened, and what it is if that is not what was meant."""
+    """A value for a message, shortened, with an explanation if it is a URL or Base64."""
     what = what_it_is(value) if isinstance(value, str) else ""
     return f"{reprlib.repr(value)}, which {what}" if what else reprlib.repr(value)

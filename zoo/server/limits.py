@@ -11,20 +11,19 @@ class Limits:
 
     Args:
         max_batch: maximum number of rows per model call; a request of more rows takes several
-            calls, in turns with other requests.
+            calls, in turn with other requests.
         max_rows: maximum number of rows per request; larger requests get 400.
-        batch_wait_ms: milliseconds a request waits for others to join its batch.
+        batch_wait_ms: milliseconds that a request waits for others to join its batch.
         max_queue: maximum number of queued requests per model; further requests get 503.
         calls_at_once: maximum number of concurrent calls per model.
-        max_body: maximum bytes of a request; larger requests get 413. When all requests in memory
-            have 8 times as many, further ones get 503.
-        max_values: maximum number of values in the JSON of a request, lists included, in an input
-            of a gRPC request, or in the outputs that a request asks for; requests with more get
-            413.
-        max_connections: maximum number of open connections, of fewer than the system allows; beyond
-            it, the one that has waited longest for the rest of a request is closed.
-        request_timeout: maximum seconds per request; then it gets 504. A client that takes longer
-            to send the headers, or to read its answer, is cut off.
+        max_body: maximum number of bytes of a request; larger requests get 413. While all requests
+            in memory have 8 times as many, further ones get 503.
+        max_values: maximum number of values in the JSON of a request, including lists, in an input
+            of a gRPC request, or in the requested outputs; requests with more get 413.
+        max_connections: maximum number of open connections, which must be below the limit of the
+            system; one more closes the one that has waited longest for the rest of a request.
+        request_timeout: maximum number of seconds per request; then it gets 504. A client that
+            takes longer to send the headers, or to read its answer, is disconnected.
         shutdown_grace: seconds to finish running requests when the server is stopped.
     """
 
@@ -42,4 +41,4 @@ class Limits:
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
             if not value > 0:
-                raise ServerError(f"{name} must be above 0. Received: {name}={value}.")
+                raise ServerError(f"{name} must be greater than 0. Received: {name}={value}.")

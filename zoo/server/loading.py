@@ -64,11 +64,11 @@ def find(given):
 
 
 def load(name, version, folder):
-    """Loads a SavedModel, and warms it up.
+    """Loads a SavedModel and warms it up.
 
     Raises:
-        ServerError: if it is damaged, has no signatures, needs a package that is not installed, or
-            cannot be warmed up.
+        ServerError: if it is damaged, has no signatures or cannot be warmed up.
+        UserError: if tensorflow-text is required, but not installed.
     """
     started = time.monotonic()
     try:
@@ -106,12 +106,12 @@ def _loaded(folder):
     except Exception as error:
         if "Op type not registered" not in str(error):
             raise
-        needed("tensorflow_text")  # has the operations that read texts, and registers them
+        needed("tensorflow_text")  # registers the operations of tokenizers
         return tf.saved_model.load(str(folder))
 
 
 def _warm_up(model, folder):
-    """Makes the requests that the model's export contains, as first calls are slow.
+    """Makes the requests that are stored with the model, as first calls are slow.
 
     Source: TensorFlow Serving, "SavedModel Warmup" (tensorflow.org/tfx/serving).
     """

@@ -24,9 +24,8 @@ class Signature(NamedTuple):
     def is_batched(self):
         """Whether requests can be batched and their outputs split again.
 
-        This requires a dynamic first dimension of every input and output, and no other dynamic
-        dimension of an output: it could depend on the other rows, as the width of attention maps
-        depends on the longest row.
+        All inputs and outputs must have a dynamic first dimension. Outputs must have no other: it
+        could depend on the other rows, as the width of attention maps depends on the longest row.
         """
         inputs = [spec.shape for spec in self.inputs.values()]
         outputs = [spec.shape for spec in self.outputs.values()]
@@ -41,10 +40,10 @@ class Model(NamedTuple):
     version: int
     signatures: dict  # {name: `Signature`}
     signature_def: dict  # {name: dict}, the SavedModel's `SignatureDef` protos as JSON
-    loaded: object  # the SavedModel; a reference is needed to keep its variables alive
+    loaded: object  # the SavedModel; the reference keeps its variables alive
 
     def signature(self, name):
-        """The `Signature` of this name.
+        """Returns the `Signature` of this name.
 
         Raises:
             RequestError: 400 if there is none.
@@ -79,7 +78,7 @@ class Model(NamedTuple):
 
 
 def _reason(error):
-    """The message of an error; TensorFlow's without the lines about its own graph."""
+    """The message of an error, without TensorFlow's lines about the graph."""
     if not isinstance(error, tf.errors.OpError):
         return f"{type(error).__name__}: {error}"
     noise = ("Graph execution error", "Detected at node", "<stack traces", "[[{{node")

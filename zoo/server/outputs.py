@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.server.errors import RequestError
 
-_PART = 10_000  # numbers that are converted at once
+_PART = 10_000  # numbers that are converted at a time
 
 
 def encode(outputs, row_form):
@@ -40,7 +40,7 @@ def encode(outputs, row_form):
 
 
 def _dumps(value):
-    """`json.dumps`, row by row, as a call of it holds up all other threads."""
+    """`json.dumps` in rows, as a single call blocks all other threads."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_dumps(key)}: {_dumps(item)}' for key, item in value.items())}}}"
     if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
@@ -60,8 +60,8 @@ def _plain(name, array):
     if array.dtype.kind in "biu" or array.dtype == np.float64:
         return array.tolist()
     if array.dtype.kind in "fV":
-        # Conversion through text gives 0.2 instead of 0.20000000298023224. It is slow, and holds up
-        # all other threads meanwhile.
+        # Conversion through text gives 0.2 instead of 0.20000000298023224. It is slow and blocks
+        # all other threads, so it is done in parts.
         parts = np.array_split(array.astype(np.float32).reshape(-1), array.size // _PART + 1)
         exact = np.concatenate([part.astype("U").astype(np.float64) for part in parts])
         return exact.reshape(array.shape).tolist()

@@ -32,7 +32,7 @@ def serve(
 ):
     """Serves exported models until the process receives SIGTERM or SIGINT.
 
-    New connections are then refused and running requests are finished; a second signal stops
+    Then new connections are refused and running requests are finished; a second signal stops
     without waiting for them. A model call that still runs after `shutdown_grace` seconds is killed
     with the process.
 
@@ -43,14 +43,13 @@ def serve(
         access_log: whether to log every request.
         allowed_hosts: host names of the server in requests, without ports, such as
             "*.example.com". By default "localhost", "127.0.0.1" and "::1" if `host` is one of them,
-            and any name if it is not.
-        allowed_origins: web sites other than the server's own page whose pages may send requests,
-            such as "https://example.com".
+            and otherwise any name.
+        allowed_origins: other web sites whose pages may send requests, such as
+            "https://example.com".
         poll_seconds: seconds between checks for other versions of the models "…/NAME"; the highest
-            on disk is served, and requests that the old one has begun are finished. 0 for no
-            checks.
-        grpc_port: port for gRPC requests, TensorFlow Serving's `Predict`; none by default, 0
-            selects a free port and prints it.
+            version on disk is served, and the old one finishes its requests. 0 disables the checks.
+        grpc_port: port for gRPC requests, TensorFlow Serving's `Predict`; 0 selects a free port and
+            prints it. By default, there is no gRPC server.
         **limits: see `zoo.server.limits.Limits`.
 
     Raises:
@@ -60,7 +59,7 @@ def serve(
     with bound_socket(host, port) as listener:
         hosts = trusted_hosts(host, allowed_hosts)
         service = Service(load_all(folders), limits, hosts, tuple(allowed_origins))
-        # Otherwise, parsed JSON of millions of lists is searched for garbage while it is built.
+        # Otherwise, the garbage collector slows down the parsing of JSON with millions of lists.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         server = Server(service, access_log)
@@ -74,7 +73,7 @@ def serve(
 
 
 class Server(uvicorn.Server):
-    """A Uvicorn server of a `zoo.server.service.Service`, which a second signal stops at once."""
+    """A Uvicorn server of a `zoo.server.service.Service` that a second signal stops at once."""
 
     def __init__(self, service, access_log=False):
         limits = service.limits
@@ -115,15 +114,15 @@ async def run(server, service, listener, folders=(), poll_seconds=0, grpc_addres
 
 
 def trusted_hosts(host, allowed):
-    """The host names in requests: a loopback address has few; others are unknown unless `allowed`.
+    """Returns the host names that requests may have; any, unless `host` is local or some are given.
 
-    In an attack by DNS rebinding, `Host` is a name that the attacker lets point to this machine.
+    In an attack by DNS rebinding, `Host` is a name of the attacker that points to this machine.
     """
     return [*_LOOPBACK, host, *allowed] if allowed or host in (*_LOOPBACK, "::1") else ["*"]
 
 
 def bound_socket(host, port):
-    """A socket that listens; what connects while the models are loaded waits."""
+    """Returns a listening socket, on which clients wait while the models are loaded."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)

@@ -28,7 +28,7 @@ from zoo.server.models import DEFAULT_SIGNATURE
 
 REQUESTS = prometheus_client.Counter("zoo_requests", "Requests for a model", ["model", "code"])
 SECONDS = prometheus_client.Histogram("zoo_request_seconds", "Of answered requests", ["model"])
-LARGE_BODIES = 8  # as many requests of the largest size have room in the memory
+LARGE_BODIES = 8  # requests of the maximum size that are in memory at once
 
 
 class Service:
@@ -68,11 +68,11 @@ class Service:
         )
 
     def serve(self, model):
-        """Serves a model from now on; one of the same name finishes the requests that it has."""
+        """Serves a model; a previous one of the same name finishes its requests."""
         self.batchers[model.name] = Batcher(model, self.limits)
 
     def batcher(self, name, version=None):
-        """The `zoo.server.batching.Batcher` of a model.
+        """Returns the `zoo.server.batching.Batcher` of a model.
 
         Raises:
             RequestError: 404 if there is no such model or version.
@@ -88,11 +88,11 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def accepted(self):
-        """Limits the time of a request: yields a function to reserve bytes until its end.
+        """Context of a request that limits its time; yields a function that reserves bytes.
 
         Raises:
-            RequestError: 504 if the request takes too long; 503, by the function, if there is no
-                room.
+            RequestError: 504 if the request takes too long; the function raises 503 if the memory
+                for requests is full.
         """
         taken, seconds = 0, self.limits.request_timeout
 
@@ -115,7 +115,7 @@ class Service:
                 asyncio.get_running_loop().call_later(1.0, self._give_back)
 
     def _give_back(self):
-        """Gives the system the memory of freed requests, of which the C library keeps gigabytes."""
+        """Returns freed memory to the system, of which the C library would keep gigabytes."""
         self._freed = 0
         with contextlib.suppress(AttributeError, OSError, TypeError):  # it is not glibc
             self.converters.submit(ctypes.CDLL(None).malloc_trim, 0)
@@ -138,7 +138,7 @@ class Service:
         return routes
 
     async def models(self, request):
-        """Which models there are, for the web page."""
+        """The names and versions of all models, for the web page."""
         models = [batcher.model for batcher in self.batchers.values()]
         return JSONResponse({"models": [{"name": m.name, "version": m.version} for m in models]})
 
@@ -169,7 +169,7 @@ class Service:
     async def _error(self, request, error):
         release(error)
         detail = error.detail
-        if not isinstance(error, RequestError):  # of the path or the method
+        if not isinstance(error, RequestError):  # Starlette's, about the path or the method
             detail += f": {request.method} {request.url.path[:80]}. Predictions are "
             detail += "POST /v1/models/NAME:predict."
         content = json.dumps({"error": detail})  # in ASCII: there may be lone surrogates
@@ -179,14 +179,14 @@ class Service:
     def _counted(self, request, response):
         if request.method == "POST":
             name = request.path_params.get("name")
-            name = name if name in self.batchers else ""  # others are made up by clients
+            name = name if name in self.batchers else ""  # clients can send any name
             REQUESTS.labels(name, response.status_code).inc()
         return response
 
     def _check_origin(self, headers):
-        """Refuses what a page of another site makes its visitor's browser send, with 403.
+        """Refuses requests that browsers send for pages of other sites, with 403.
 
-        CORS only hides the answers. Other clients send no `Origin`.
+        CORS only hides the answers. Clients other than browsers send no `Origin`.
         """
         origin = headers.get("origin")
         is_own = origin is None or origin.partition("://")[2] == headers.get("host")
@@ -208,7 +208,7 @@ class Service:
 
 
 async def _body(request, limit, take):
-    """Reads the body of a request, of at most `limit` bytes; takes memory for each piece."""
+    """Reads the body of a request, of at most `limit` bytes; `take` reserves memory."""
     too_large = RequestError(f"The request is larger than {limit} bytes.", 413)
     if int(request.headers.get("content-length", 0)) > limit:
         raise too_large
@@ -222,7 +222,7 @@ async def _body(request, limit, take):
 
 
 async def _while_connected(request, answer):
-    """Awaits `answer`; cancels it if the client disconnects."""
+    """Awaits `answer`, and cancels it if the client disconnects."""
 
     async def disconnected():
         while (await request.receive())["type"] != "http.disconnect":

@@ -1,4 +1,4 @@
-"""Serves the highest version of each model that is on disk, also when it changes."""
+"""Watches the folders of models and serves the highest version on disk."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from zoo.server.loading import find, load
 async def watch(service, folders, seconds):
     """Checks for other versions of models, named as on the command line, until it is cancelled.
 
-    A version is loaded once its files are the same in two checks, and if that fails, when they have
-    changed: what a failed attempt has loaded stays in memory for long.
+    A version is loaded when its files are the same in two checks. If that fails, it is loaded again
+    only when they have changed, as a failed attempt can leave much in memory.
     """
     seen, tried, reported = {}, {}, set()
     while True:
@@ -24,7 +24,7 @@ async def watch(service, folders, seconds):
                 if files == before and files != tried.get(given):
                     tried[given] = files
                     service.serve(await asyncio.to_thread(load, name, version, folder))
-            except Exception as error:  # such as that of a version that is still being copied
+            except Exception as error:  # a version may still be being copied
                 reason = f"{type(error).__name__}: {error}"
                 line = f"Another version of {given} is not served yet. {reason}"
                 if line not in reported:
@@ -33,6 +33,6 @@ async def watch(service, folders, seconds):
 
 
 def _files(folder):
-    """{path: when it was changed and its size} of all files in a folder."""
+    """{path: (modification time, size)} of all files in a folder."""
     found = {str(path): path.stat() for path in folder.rglob("*")}
     return {path: (status.st_mtime_ns, status.st_size) for path, status in found.items()}

@@ -1,7 +1,7 @@
 """Training: settings, runs, the training step, checkpoints and reports."""
 
 
-def __getattr__(name):  # TensorFlow takes seconds to import, and --help of a recipe should not
+def __getattr__(name):  # TensorFlow takes seconds to import, which --help of a recipe should not
     if name == "Run":
         from zoo.training.run import Run
 

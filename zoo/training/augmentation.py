@@ -16,14 +16,14 @@ import dataclasses
 
 import tensorflow as tf
 
-from zoo.data.worker_batches import GROUP, Rows
+from zoo.data.worker_batches import GROUP, BatchRows
 from zoo.training.rand_augment import rand_augment, size, uniform, warp
 
-_PIXELS = 2**20  # of the images that are augmented together: as float32 they take more memory
+_PIXELS = 2**20  # of the images that are augmented together, to bound the memory for float32
 
 
 def _box(images, top, left, height, width):
-    """Returns a mask [batch, height, width, 1] of each box, clipped to its image."""
+    """Returns masks of boxes, bool [batch, height, width, 1], clipped to the images."""
     rows, columns = size(images)
     row = tf.range(rows)[None, :, None, None] - top
     column = tf.range(columns)[None, None, :, None] - left
@@ -31,9 +31,9 @@ def _box(images, top, left, height, width):
 
 
 def _change_some(images, selected, change):
-    """Changes the selected images (bool [batch, 1, 1, 1]) only, which costs less than all of them.
+    """Changes only the selected images (bool [batch, 1, 1, 1]), which takes less time than all.
 
-    `change` is a function of (selected images, their places in the batch).
+    `change` is a function of the selected images and their indices in the batch.
     """
     selected = tf.cast(tf.reshape(selected, [-1]), tf.int32)
     places = tf.dynamic_partition(tf.range(tf.shape(images)[0]), selected, 2)
@@ -43,7 +43,7 @@ def _change_some(images, selected, change):
 
 
 def _partners(seed, rows):
-    """Draws another row of its group for each row, each row once: indices, int32 [batch]."""
+    """Draws a permutation of the rows of each group without fixed points: indices int32 [batch]."""
     groups, places = rows.numbers // GROUP, rows.numbers % GROUP
     draws = tf.cast(groups, tf.float32) + tf.reshape(uniform(seed, rows), [-1])
     order = tf.argsort(draws, stable=True)  # at random within each group
@@ -53,7 +53,7 @@ def _partners(seed, rows):
 
 
 def _gamma(seed, rows, alpha):
-    """Draws from Gamma(alpha), [batch, 1, 1, 1]; `alpha` has one value for each of the rows."""
+    """Draws from Gamma(alpha) for each row: [batch, 1, 1, 1], like `alpha`."""
     every = tf.scatter_nd(rows.numbers[:, None], alpha - 1.0, [rows.count, 1, 1, 1]) + 1.0
     return tf.gather(tf.random.stateless_gamma(tf.shape(every), seed, every), rows.numbers)
 
@@ -62,8 +62,8 @@ def _gamma(seed, rows, alpha):
 class Augmentation:
     """Augments a batch or some of its rows: call it with (images, labels, seed, rows).
 
-    Images are uint8 [batch, height, width, channels]; each row of labels must sum to one. `rows`,
-    by default all, says which rows of the batch they are: whole groups of `GROUP` consecutive rows.
+    Images are uint8 [batch, height, width, channels]; each row of labels must sum to one. `rows`
+    are the `BatchRows` of the images, whole groups of `GROUP` consecutive rows; all by default.
     Returns uint8 images and float32 labels.
 
     Args:
@@ -97,13 +97,13 @@ class Augmentation:
 
     def __call__(self, images, labels, seed, rows=None):
         labels, count = tf.cast(labels, tf.float32), tf.shape(images)[0]
-        rows = rows or Rows(tf.range(count), count)
+        rows = rows or BatchRows(tf.range(count), count)
         size = tf.maximum(_PIXELS // tf.reduce_prod(tf.shape(images)[1:3]) // GROUP, 1) * GROUP
         parts = -(-count // size)
 
         def augment_part(part, *done):
             own = slice(part * size, (part + 1) * size)
-            own_rows = Rows(rows.numbers[own], rows.count)
+            own_rows = BatchRows(rows.numbers[own], rows.count)
             new = self._augment(images[own], labels[own], seed, own_rows)
             return part + 1, *(array.write(part, x) for array, x in zip(done, new))
 

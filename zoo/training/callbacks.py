@@ -1,4 +1,4 @@
-"""Callbacks: the history, training speed, patch dropout, and the average of last epochs."""
+"""Callbacks: history, training speed, patch dropout, and the average of the last epochs."""
 
 import csv
 import io
@@ -42,7 +42,7 @@ class HistoryFile(keras.callbacks.Callback):
 
 
 def history_rows(folder):
-    """The metrics of each epoch in ``history.csv``, a dict each."""
+    """Reads ``history.csv``: a list of a dict of metrics for each epoch."""
     try:
         with open(pathlib.Path(folder) / "history.csv", newline="") as file:
             rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
@@ -52,18 +52,20 @@ def history_rows(folder):
 
 
 def history(folder):
-    """The metrics of a run: {name: [value of each epoch]}, NaN in epochs that have none."""
+    """Reads the metrics of a run: {name: [value of each epoch]}, NaN where an epoch has none."""
     rows = history_rows(folder)
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name, math.nan) for row in rows] for name in names}
 
 
 class EpochFigures(keras.callbacks.Callback):
-    """Adds `learning_rate` and the training speed, without validation, to the logs of each epoch.
+    """Adds the learning rate and the training speed to the logs of each epoch.
+
+    The time of validation does not count.
 
     Args:
         steps_per_epoch: as passed to `fit`.
-        first_step: number of steps done before training was resumed; they do not count for speed.
+        first_step: number of steps done before training was resumed, which do not count.
         per_epoch: {name of items: their number in an epoch}. ``{"images": 50_000}`` adds
             `images_per_second` and `images_per_second_per_device` to the logs.
     """
@@ -118,11 +120,11 @@ class AverageCheckpoints(keras.callbacks.Callback):
     """Saves the weights of the last epochs, whose mean translates better than the last weights.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 6.1, which averages the last
-    five checkpoints. Here the last epoch that counts is the one with the lowest `val_loss`, as the
-    epochs before early stopping are all worse; without a `val_loss`, it is the last one. Those
-    after it are kept too, until one of them is better.
+    five checkpoints. Here the last epoch that counts is the one with the lowest `val_loss`, as
+    those before early stopping are all worse; without a `val_loss`, it is the last one. Later
+    epochs are also kept, until one of them is better.
 
-    Put this callback before `Checkpoint` in the list: the weights of an epoch are then on disk
+    Put this callback before `Checkpoint` in the list, so that the weights of an epoch are written
     before the checkpoint that marks the epoch as done.
 
     Args:
@@ -174,13 +176,13 @@ class AverageCheckpoints(keras.callbacks.Callback):
 
 
 def best_index(losses):
-    """The index of the lowest finite loss; without one, of the last epoch."""
+    """Returns the index of the lowest finite loss, or the last index if there is none."""
     known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
     return losses.index(min(known)) if known else len(losses) - 1
 
 
 def _loss(path):
-    """The `val_loss` of a saved epoch: None if not validated, infinite if its files are damaged."""
+    """The `val_loss` of a saved epoch: None without validation, infinite if files are damaged."""
     try:
         return files.read(path, with_state=False)[0]["loss"]
     except files.Damaged:

@@ -1,4 +1,4 @@
-"""The callback that saves checkpoints, so that an interrupted run can be resumed exactly."""
+"""A callback that saves checkpoints, from which an interrupted run is resumed exactly."""
 
 import math
 import pathlib
@@ -16,7 +16,7 @@ from zoo.training.checkpoint_file import TrainingStateError
 from zoo.training.interruption import Interruption
 from zoo.training.run_folder import AUTO_RESUME, enable_auto_resume
 
-_SECONDS_BEFORE_VALIDATION = 10.0  # of training that are lost if a run is killed in validation
+_SECONDS_BEFORE_VALIDATION = 10.0  # of training that may be lost if a run is killed in validation
 
 
 class DivergedError(UserError):
@@ -26,32 +26,32 @@ class DivergedError(UserError):
 class Checkpoint(keras.callbacks.Callback):
     """Saves the full training state and restores it; stops training if it diverges.
 
-    A checkpoint holds the weights, the optimizer state including averaged weights, the random
+    A checkpoint contains the weights, the optimizer state including averaged weights, the random
     states, the step, and the metrics of the current epoch so far. One is written at the end of each
-    epoch, also before validation if the last one is older than some seconds, every `minutes`, every
-    `steps`, and when the process receives SIGTERM or SIGINT: the current step is then finished
+    epoch; before validation, if the last one is older than some seconds; every `minutes`; every
+    `steps`; and when the process receives SIGTERM or SIGINT: the current step is then finished
     before the process exits. With several workers, the chief writes and all workers restore.
 
     Keras's `BackupAndRestore` restores the epoch only, overwrites its files in place, and does not
     support several workers.
 
-    This callback must be the last in the list: the other callbacks have then written their files
-    before the checkpoint marks an epoch as done. The numbers, texts and None among the attributes
-    of the callbacks passed to `restore` are saved, too, and so is whether training has stopped.
+    This callback must be the last in the list, so that the other callbacks have written their files
+    before the checkpoint marks an epoch as done. Attributes of the callbacks passed to `restore`
+    that are numbers, strings or None are also saved, and so is whether training has stopped.
 
     Args:
         folder: run directory; checkpoints are written to its subfolder ``checkpoints``.
         steps_per_epoch: as passed to `fit`.
         minutes: minutes between checkpoints.
         steps: steps between checkpoints, in addition to `minutes`; 0 to disable.
-        keep: number of checkpoints to keep, at least 1; the best one is also kept, in the
-            subfolder ``best``: that of the lowest `val_loss`.
+        keep: number of checkpoints to keep, at least 1. The one with the lowest `val_loss` is also
+            kept, in the subfolder ``best``.
 
     Attributes:
         step: number of steps done.
         epoch: number of epochs done, the `initial_epoch` of `fit`.
-        stopped: whether a callback had stopped training, and still does: the patience of
-            `keras.callbacks.EarlyStopping` may be another one now.
+        stopped: whether a callback had stopped training, also by the present patience of
+            `keras.callbacks.EarlyStopping`.
         interruption: `Interruption` that is watched during training.
     """
 
@@ -69,7 +69,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._best = math.inf  # `val_loss`
         self._metrics = None  # of the epoch that is resumed, until they are restored
         self._callbacks, self._begun = [], []  # and their attributes when training began
-        self._states, self._rates = [], []  # to restore
+        self._states, self._rates = [], []  # attributes of callbacks and learning rates to restore
         self.interruption = Interruption()
 
     def restore(self, model, callbacks=()):
@@ -114,7 +114,7 @@ class Checkpoint(keras.callbacks.Callback):
         return next(reversed(files.paths(self.folder)), None)
 
     def remove(self):
-        """Deletes the checkpoints of a finished run, except for the best one."""
+        """Deletes the checkpoints of a finished run, except the best one."""
         self.auto_resume.unlink(missing_ok=True)
         for path in files.paths(self.folder):
             shutil.rmtree(path)
@@ -141,15 +141,15 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         step = self.epoch * self.steps_per_epoch + batch + 1
-        if step == self.step:  # the last of the skipped ones, which callbacks have met again
+        if step == self.step:  # the last skipped step; callbacks have counted the skipped steps
             self._restore_callbacks()
         if step <= self.step:
             return
         self.step = step
-        loss = (logs or {}).get("loss", 0.0)  # once not finite, it stays so for an epoch
+        loss = (logs or {}).get("loss", 0.0)  # a mean: once not finite, it stays so for an epoch
         self._check_finite(loss, f"The loss of step {step:,} is {np.ravel(loss)[0]}")
-        # During validation the model may hold the averaged weights and validation metrics, so the
-        # state from before validation is written, unless little is lost without.
+        # During validation, the model may have the averaged weights and validation metrics, so the
+        # state is written before validation, unless little would be lost.
         is_last = batch + 1 == self.steps_per_epoch
         save, stop = self._decide(0 if is_last else step, is_last)
         if save or stop:
@@ -163,7 +163,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         value = float((logs or {}).get("val_loss", math.inf))
-        is_best = value < self._best  # which NaN is not
+        is_best = value < self._best  # False for NaN
         self._best = value if is_best else self._best
         self._save(epoch + 1, is_best)
         if self._decide(0)[1]:
@@ -195,7 +195,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._best = metadata["val_loss"]
         self._states = metadata["callbacks"]
         self.stopped = self._has_stopped(metadata["stopped"])
-        # callbacks may change them in the steps that are skipped
+        # callbacks may change the learning rate in the skipped steps
         rates = [v for v in model.optimizer.variables if v.name == "learning_rate"]
         self._rates = [(v, v.numpy()) for v in rates]
 
@@ -204,7 +204,7 @@ class Checkpoint(keras.callbacks.Callback):
             if isinstance(callback, keras.callbacks.EarlyStopping):
                 if state.get("wait", 0) >= max(callback.patience, 1):
                     return True
-                if state.pop("stopped_epoch", 0):  # by a patience that was shorter
+                if state.pop("stopped_epoch", 0):  # the patience was shorter
                     had_stopped = False
         return had_stopped
 
@@ -265,7 +265,7 @@ class Checkpoint(keras.callbacks.Callback):
             "val_loss": self._best,
             "stopped": bool(self.model.stop_training),
             "callbacks": [
-                # Settings, which do not change, may be others when the run is resumed.
+                # Attributes that do not change are settings, which may differ in the resumed run.
                 dict(_plain_attributes(callback).items() - begun.items())
                 for callback, begun in zip(self._callbacks, self._begun)
             ],
@@ -273,7 +273,7 @@ class Checkpoint(keras.callbacks.Callback):
         if self._is_chief:
             variables = files.variables(self.model)
             name = f"epoch_{epochs_done:05d}_step_{self.step:08d}"
-            if is_best:  # first: a run killed in between validates, and writes it, again
+            if is_best:  # first: a run that is killed in between repeats the validation
                 files.write(self.folder / files.BEST / name, variables, 1, metadata)
             files.write(self.folder / name, variables, self.keep, metadata)
         self._saved = self.step
@@ -283,12 +283,12 @@ class Checkpoint(keras.callbacks.Callback):
         if self._is_chief:
             enable_auto_resume(self.auto_resume)
             print(f"\nInterrupted: step {self.step:,} is saved. Run the same command to resume.")
-        self._agreement.any_worker(0, True)  # a barrier: no worker exits before the chief has saved
+        self._agreement.any_worker(0, True)  # no worker exits before the chief has saved
         self.interruption.exit()
 
 
 def _plain_attributes(callback):
-    """The attributes of a callback that are numbers, texts or None, as JSON can hold them."""
+    """The attributes of a callback that are numbers, strings or None, which JSON can store."""
     items = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(callback).items()}
     items.pop("min_delta", None)  # a setting: Keras changes its sign in the first epoch of a `fit`
     return {k: v for k, v in items.items() if isinstance(v, (int, float, str, type(None)))}

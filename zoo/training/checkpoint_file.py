@@ -1,7 +1,7 @@
-"""Checkpoints in TensorFlow's format, one folder each, and the state of a model that they hold.
+"""Checkpoints in TensorFlow's format, one folder each, and the state of a model that they contain.
 
-The format has a checksum of each array. The list of checkpoints that `tf.train.CheckpointManager`
-keeps has none, so the folders themselves are the list.
+The format has a checksum of each array. The index file of `tf.train.CheckpointManager` has none, so
+it is not used: the folders themselves are the index.
 
 Under a strategy, each variable has a copy on every replica. Weights and optimizer state are the
 same on all replicas. Random states are derived from that of the first replica
@@ -31,25 +31,25 @@ class TrainingStateError(UserError):
 
 
 class Damaged(TrainingStateError):
-    """A checkpoint that is truncated or corrupted."""
+    """A checkpoint is truncated or corrupted."""
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
 def paths(folder):
-    """The paths of the checkpoints in a folder, oldest first."""
+    """Returns the paths of the checkpoints in a folder, oldest first."""
     return sorted(pathlib.Path(folder).glob("epoch_*"))
 
 
 def write(path, variables, keep, metadata=None):
-    """Writes a checkpoint atomically, then deletes those beside it that are no longer needed.
+    """Writes a checkpoint atomically, then deletes others in its parent folder.
 
     Args:
         path: path of its folder.
         variables: {name: variable}.
-        keep: number of checkpoints to keep, this one and the ones before it. Later ones could not
-            be used, as the run has gone back, and are deleted.
+        keep: number of checkpoints to keep: this one and earlier ones. Later ones are from before
+            the run was resumed from an earlier step, and are deleted.
         metadata: dict that can be stored as JSON.
     """
     tensors = {"metadata": tf.constant(json.dumps(metadata))}
@@ -68,7 +68,7 @@ def write(path, variables, keep, metadata=None):
             if partial.name not in error.message:
                 raise  # a worker is lost, for instance
             raise OSError(error.message.split("; ")[-1].partition(" [Op")[0]) from error
-        shutil.rmtree(path, ignore_errors=True)  # if the run has gone back
+        shutil.rmtree(path, ignore_errors=True)  # if the run was resumed from an earlier step
     beside = paths(path.parent)
     end = beside.index(path) + 1
     for other in beside[: max(0, end - keep)] + beside[end:]:
@@ -76,7 +76,7 @@ def write(path, variables, keep, metadata=None):
 
 
 def read(path, with_state=True):
-    """Reads a checkpoint: (metadata, {name: array}), an empty dict if not `with_state`.
+    """Reads a checkpoint: returns the metadata and {name: array}, {} if not `with_state`.
 
     Raises:
         Damaged: if the content is not what was written.
@@ -95,18 +95,18 @@ def read(path, with_state=True):
 
 
 def random_states(model):
-    """The seed-generator variables of a model, such as those of dropout layers."""
+    """Returns the variables of seed generators in a model, such as those of dropout layers."""
     return [v for v in model.variables if v.name == _SEED]
 
 
 def variables(model, groups=(WEIGHTS, RANDOM, OPTIMIZER)):
-    """The variables of a model and its optimizer: {name: variable}."""
+    """Returns the variables of a model and its optimizer: {name: variable}."""
     members = {
         WEIGHTS: [v for v in model.variables if v.name != _SEED],
         RANDOM: random_states(model),
         OPTIMIZER: getattr(getattr(model, "optimizer", None), "variables", ()),
     }
-    # Keras numbers layers by process, so the numbers in a path may differ between runs.
+    # Keras numbers the layers of a process, so the numbers in paths may differ between runs.
     return {
         re.sub("[/.]", "-", f"{group}/{index:05d}/{re.sub('_[0-9]+(?=[/_]|$)', '', v.path)}"): v
         for group in groups
@@ -115,7 +115,7 @@ def variables(model, groups=(WEIGHTS, RANDOM, OPTIMIZER)):
 
 
 def difference(variables, state):
-    """Why the arrays of `state` do not fit `variables`, as a message; None if they fit."""
+    """Returns why the arrays of `state` do not fit `variables`; None if they do."""
     expected, stored = (
         {name: f"{v.dtype} {list(v.shape)}" for name, v in values.items()}
         for values in (variables, state)
@@ -154,7 +154,7 @@ def load_weights(model, path):
     wrong = difference(own, weights)
     if averages and len(averages) != len(model.trainable_variables):
         wrong = wrong or (
-            f"it has averages of {len(averages)} weights, and the model has "
+            f"it has averages of {len(averages)} weights, but the model has "
             f"{len(model.trainable_variables)} trainable ones; freeze the layers that were frozen"
         )
     if wrong:
@@ -166,7 +166,7 @@ def load_weights(model, path):
 
 
 def read_metrics(model):
-    """The values of each metric variable on the replicas; all workers must call it together."""
+    """Returns the values of each metric variable on the replicas; all workers must call it."""
     strategy = model.distribute_strategy
     if distribution.num_workers(strategy) > 1:
         return [[v.numpy().tolist()] for v in model.metrics_variables]
@@ -177,9 +177,9 @@ def read_metrics(model):
 
 
 def set_metrics(model, values):
-    """Assigns what `read_metrics` returned, perhaps with another number of replicas.
+    """Assigns the values that `read_metrics` returned, also with another number of replicas.
 
-    The metrics must be built: Keras does it in the first step, `Trainer.fit` before it.
+    The metrics must be built: Keras does so in the first step, `Trainer.fit` before it.
     """
     strategy = model.distribute_strategy
     for variable, value in zip(model.metrics_variables, values, strict=True):

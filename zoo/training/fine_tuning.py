@@ -1,4 +1,4 @@
-"""Fine-tuning: the models of ``--weights``, a new head, layer-wise rates, frozen weights, LoRA."""
+"""Fine-tuning: loading ``--weights``, new heads, layer-wise learning rates, freezing, LoRA."""
 
 import keras
 import numpy as np
@@ -15,8 +15,9 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
     Args:
         path: see `zoo.load`.
         num_classes: number of classes.
-        image_size: side of the images in pixels; that of the model by default.
-        random: whether to keep the architecture and the preprocessing only, and draw all weights.
+        image_size: side of the images in pixels; by default that of the model.
+        random: whether to initialize all weights at random, to use only the architecture and the
+            preprocessing.
         **rates: `dropout`, `stochastic_depth` and `patch_dropout`.
 
     Returns:
@@ -27,13 +28,13 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
     """
     if not path:
         raise UserError(
-            "Pass --weights PATH: published weights of a Vision Transformer, see "
-            "docs/checkpoints.md, the name of a published model, hf://..., or a run directory."
+            "Pass --weights with published weights of a Vision Transformer (a path, or a name such "
+            "as hf://owner/name, see docs/checkpoints.md) or a run directory."
         )
     if image_size:
         rates["input_shape"] = (image_size, image_size)
     try:
-        # in the precision of this run, not that of the run it was trained in
+        # the precision of this run, not of the run in which it was trained
         dtype = keras.config.dtype_policy().name
         classifier = load(path, num_classes=num_classes, dtype=dtype, **rates)
     except (UserError, FileNotFoundError) as error:
@@ -79,7 +80,7 @@ def pretrained_translator(path, languages, rates, search):
 
 
 def heads(model):
-    """The layers of a `zoo.models.ViT` that make logits: one, or two with a distillation token."""
+    """Returns the heads of a `zoo.models.ViT`: one, or two with a distillation token."""
     return [head for head in (model.head, model.distillation_head) if head is not None]
 
 
@@ -94,12 +95,12 @@ def reset_heads(model):
 
 
 def layer_rates(model, decay):
-    """Layer-wise learning rate decay: factors that fall with the distance from the head.
+    """Returns factors of the learning rate that decrease with the distance from the head.
 
-    1 for the heads, the representation layer and the last normalizations; `decay` for the last
-    block, ``decay**2`` for the block below it, and so on; ``decay**(num_layers + 1)`` for patches,
-    tokens and positions. Source: Bao et al. 2021, "BEiT", appendix; He et al. 2021, "Masked
-    Autoencoders Are Scalable Vision Learners", appendix A.2 and util/lr_decay.py of its code.
+    They are 1 for the heads, the representation layer and the last normalizations; `decay` for the
+    last block, ``decay**2`` for the block below it, and so on; ``decay**(num_layers + 1)`` for
+    patches, tokens and positions. Sources: Bao et al. 2021, "BEiT", appendix; He et al. 2021,
+    "Masked Autoencoders Are Scalable Vision Learners", appendix A.2 and util/lr_decay.py.
 
     Args:
         model: built `zoo.models.ViT`.
@@ -127,19 +128,17 @@ def freeze(model):
 def enable_lora(model, rank):
     """Freezes everything but the heads, and adds LoRA to the dense layers of the blocks.
 
-    Queries, keys and values have one matrix, which gets one update of this rank. The biases are
-    frozen, and the scale is 1, the default of `keras.layers.Dense.enable_lora`. Source: Hu et al.
-    2021, "LoRA", section 4.1.
+    The matrix of queries, keys and values gets one update of this rank. Biases are frozen, and the
+    scale is 1, the default of `keras.layers.Dense.enable_lora`. Source: Hu et al. 2021, "LoRA",
+    section 4.1.
 
     Args:
         model: built `zoo.models.ViT`.
-        rank: of the updates.
+        rank: rank of the updates.
     """
     freeze(model)
     for block in model.encoder_blocks:
-        attention, feed_forward = block.attention, block.feed_forward
-        for dense in (
-            *(attention.qkv, attention.output_projection),
-            *(feed_forward.hidden, feed_forward.output_projection),
-        ):
-            dense.enable_lora(rank)
+        block.attention.qkv.enable_lora(rank)
+        block.attention.output_projection.enable_lora(rank)
+        block.feed_forward.hidden.enable_lora(rank)
+        block.feed_forward.output_projection.enable_lora(rank)

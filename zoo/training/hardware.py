@@ -1,4 +1,4 @@
-"""The precision that is faster on the processor of a run."""
+"""Selects the precision that is faster on this processor."""
 
 import timeit
 from typing import get_args
@@ -13,9 +13,9 @@ _PRECISIONS = [name for name in get_args(Precision) if name != "auto"]
 
 
 def resolve_precision(settings, folder, strategy):
-    """The precision of a run, the same on all workers.
+    """Returns the precision of a run, the same on all workers.
 
-    For "auto", it is that of the run in `folder`, unless that is overwritten, or else the faster.
+    "auto" is that of the run in `folder`, unless it is overwritten, or else the faster one.
     """
     if settings.precision != "auto":
         return settings.precision
@@ -34,11 +34,11 @@ def is_faster_in_bfloat16():
     """Whether this is a CPU that multiplies matrices in bfloat16 in less than 0.8 of the time."""
     if tf.config.get_visible_devices("GPU"):
         return False
-    # All else takes about as long in both: a small gain would not pay for the casts.
+    # Other operations take about as long in both: a small gain would not pay for the casts.
     return seconds_of_product("float32") > 1.25 * seconds_of_product("bfloat16")
 
 
 def seconds_of_product(dtype):
-    """The time of a matrix product on this CPU."""
-    matrix = tf.ones([1024, 1024], dtype)  # of 512, oneDNN computes bfloat16 in one thread only
+    """Measures the time of a matrix product on this CPU, in seconds."""
+    matrix = tf.ones([1024, 1024], dtype)  # for 512, oneDNN uses one thread in bfloat16
     return min(timeit.repeat(lambda: tf.matmul(matrix, matrix), number=1, repeat=8))

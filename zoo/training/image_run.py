@@ -16,7 +16,7 @@ from zoo.training.run_folder import fingerprint
 
 
 def augmentation(settings, **others):
-    """`Augmentation` with the settings that have the names of its arguments, and `others`."""
+    """Creates the `Augmentation` of the settings with the names of its arguments, and `others`."""
     names = {field.name for field in dataclasses.fields(Augmentation)} & vars(settings).keys()
     return Augmentation(**{**{name: getattr(settings, name) for name in names}, **others})
 
@@ -85,18 +85,18 @@ def train_classifier(
 
 
 def _loss(settings, data, smoothing):
-    """The loss of soft labels; with weights of the classes if the settings say so."""
+    """The loss of soft labels, weighted by class if the settings say so."""
     loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
     if settings.class_weights is None:
         return loss
     weights = balanced(data.train.labels, len(data.class_names))
-    # the weights of smoothed labels are then those of the labels before
+    # so that a smoothed label has the weight of the label before smoothing
     return ClassWeighted(loss, (weights - smoothing * weights.mean()) / (1.0 - smoothing))
 
 
 @contextlib.contextmanager
 def _unreadable_images_named(data):
-    """In place of TensorFlow's error about the input, raises ours if too many images are broken."""
+    """Context that replaces TensorFlow's error by `DataError` if too many images are unreadable."""
     try:
         yield
     except tf.errors.OpError:

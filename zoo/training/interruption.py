@@ -5,16 +5,16 @@ import sys
 import threading
 import time
 
-REPEATED = 0.3
+REPEATED = 0.3  # seconds
 TERMINATED = 128 + signal.SIGTERM  # exit status 143, as shells report it
 
 
 class Interruption:
     """Records SIGTERM, which schedulers send, and the first SIGINT, which Ctrl-C sends.
 
-    A second SIGINT is handled as it was before `watch`, unless it comes within `REPEATED` seconds:
-    programs such as `timeout` pass on a signal that has reached the whole process group. Python
-    delivers signals to the main thread only; in other threads `watch` does nothing.
+    A second SIGINT is handled as before `watch`, unless it comes within `REPEATED` seconds:
+    programs such as `timeout` repeat a signal that the whole process group has received. Python
+    delivers signals to the main thread only; in other threads, `watch` does nothing.
 
     Attributes:
         signal: number of the first signal received, or None.
@@ -58,7 +58,7 @@ class Interruption:
 def exit_on_sigterm(callback=lambda: None):
     """Makes SIGTERM call `callback` and exit with status 143.
 
-    By default Python is killed without cleanup, and ignores SIGTERM as process 1 of a container.
+    By default, SIGTERM kills Python without cleanup, and is ignored by process 1 of a container.
     """
 
     def terminate(number, frame):

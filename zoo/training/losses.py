@@ -1,4 +1,4 @@
-"""Losses and accuracy of language models; losses of any Keras model on several devices.
+"""Losses and the accuracy of tokens, class weights, and Keras's losses on several devices.
 
 Axes: B batch, T tokens, V vocabulary.
 """
@@ -13,7 +13,7 @@ from zoo.errors import UserError
 
 @keras.saving.register_keras_serializable("zoo")
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """Cross-entropy of tokens, with a share of each label spread over all V classes.
+    """Cross-entropy of tokens with label smoothing over all V classes.
 
     Sources: Szegedy et al. 2015, "Rethinking the Inception Architecture", section 7; Vaswani et
     al. 2017, "Attention Is All You Need", section 5.4. The values are those of
@@ -34,7 +34,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(self, label_smoothing=0.0, reduction="sum", name="smoothed_cross_entropy"):
-        # Keras casts labels to this dtype too: in 16 bits most ids would be rounded.
+        # Keras also casts labels to this dtype: in 16 bits, most ids would be rounded.
         dtype = keras.backend.result_type(keras.config.floatx(), "float32")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.label_smoothing = label_smoothing
@@ -67,7 +67,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
 @keras.saving.register_keras_serializable("zoo")
 class TokenAccuracy(keras.metrics.MeanMetricWrapper):
-    """`keras.metrics.SparseCategoricalAccuracy` in less time.
+    """A faster `keras.metrics.SparseCategoricalAccuracy`.
 
     Args:
         name, dtype: as in Keras.
@@ -93,7 +93,12 @@ def _argmax(x):
 
 
 class ClassWeighted(keras.losses.Loss):
-    """A loss of classes, times the weight of the class: of labels [B], or of soft labels [B, V]."""
+    """A loss times the weight of the class of each item.
+
+    Args:
+        loss: `keras.losses.Loss` of labels [B], or of soft labels [B, classes].
+        class_weights: float [classes].
+    """
 
     def __init__(self, loss, class_weights):
         super().__init__(loss.name, loss.reduction, loss.dtype)
@@ -108,9 +113,9 @@ class ClassWeighted(keras.losses.Loss):
 
 
 def balanced(labels, num_classes):
-    """The weight n / (classes · items of the class) of each class, as in scikit-learn.
+    """Returns the weight n / (classes · items of the class) of each class, as in scikit-learn.
 
-    `labels` are int [n]. Classes without items do not count, and have weight 0. Source: King and
+    `labels` are int [n]. Classes without items do not count and have the weight 0. Source: King and
     Zeng 2001, "Logistic Regression in Rare Events Data", section 4.2.
     """
     counts = np.bincount(labels, minlength=num_classes)
@@ -118,9 +123,9 @@ def balanced(labels, num_classes):
 
 
 class ExampleLoss(keras.losses.Loss):
-    """A loss that accepts weights of examples, [B], even if its values have more dimensions.
+    """A loss that accepts weights of examples, [B], whatever the shape of its values.
 
-    Keras accepts such weights for losses [B] only.
+    Keras accepts such weights only if the values are [B].
 
     Args:
         loss: `keras.losses.Loss`, or function of (labels, outputs).
@@ -146,14 +151,14 @@ class ExampleLoss(keras.losses.Loss):
 
 
 def weighted_by_example(losses):
-    """The losses that a model is compiled with, one or one for each output, as `ExampleLoss`."""
+    """Wraps the losses that a model is compiled with, one or one per output, in `ExampleLoss`."""
     return keras.tree.map_structure(
         lambda loss: None if loss is None else ExampleLoss(keras.losses.get(loss)), losses
     )
 
 
 def is_summed(losses):
-    """Whether the losses that a model is compiled with, one or one for each output, are sums.
+    """Whether the losses that a model is compiled with, one or one per output, are sums.
 
     Raises:
         UserError: unless all are sums or all are means.

@@ -1,4 +1,4 @@
-"""Initialization of Transformers that mimics trained ones.
+"""Mimetic initialization: Vision Transformers that start like trained ones.
 
 Axes: E model width, H heads, D head width.
 """
@@ -13,13 +13,13 @@ VALUE_OUTPUT = (0.4, -0.4)
 
 
 def initialize_mimetic(model, seed=0):
-    """Starts a Vision Transformer with attention and positions like those of trained ones.
+    """Initializes attention and positions of a Vision Transformer like those of trained ones.
 
-    In each head the product of the projections to queries and keys is close to the identity, so
-    that a patch attends to similar patches, and the product of those to values and output is close
-    to its negative. Learned positions start as sines and cosines, so that similar patches are close
-    ones. Source: Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers",
-    sections 3 and 4.
+    In each head, the product of the query and key projections is close to the identity, so that a
+    patch attends to similar patches; the product of the value and output projections is close to
+    its negative. Learned positions start as sines and cosines, so that nearby patches are similar.
+    Source: Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers", sections 3
+    and 4.
 
     Args:
         model: built `zoo.models.ViT`.
@@ -46,7 +46,7 @@ def _initialize_attention(attention, random):
 
 
 def _factors(width, rank, noise, identity, random):
-    """Two matrices [E, rank] with A·Bᵀ close to noise · N(0, 1/E) + identity · I."""
+    """Two matrices A and B, [E, rank], with A·Bᵀ close to noise · N(0, 1/E) + identity · I."""
     target = random.normal(scale=noise * width**-0.5, size=(width, width))
     left, sizes, right = np.linalg.svd(target + identity * np.eye(width))
     root = np.sqrt(sizes[:rank])

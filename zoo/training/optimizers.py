@@ -6,7 +6,7 @@ import keras
 
 from zoo import compat
 
-ALL_BUT_KERNELS = "^(?!.*kernel(:0)?$)"  # of names of variables, TensorFlow's as well
+ALL_BUT_KERNELS = "^(?!.*kernel(:0)?$)"  # matches names of variables of Keras and TensorFlow
 
 
 def adamw(
@@ -57,12 +57,12 @@ def muon(
     clip_norm=None,
     ema_momentum=None,
 ):
-    """Muon for the matrices of the blocks, AdamW for all else; the schedule of `adamw`.
+    """Muon for the matrices of the blocks and AdamW for all other weights; schedule as in `adamw`.
 
-    Its updates have the size of AdamW's, so that learning rates and weight decay are alike. If the
-    model computes in bfloat16, they are orthogonalized in bfloat16. Sources: Jordan et al. 2024,
-    "Muon: An optimizer for hidden layers in neural networks"; Liu et al. 2025, "Muon is
-    Scalable for LLM Training", section 2.2.
+    The updates are scaled to the size of AdamW's, so that the same learning rates and weight decay
+    are suitable. If the model computes in bfloat16, they are orthogonalized in bfloat16. Sources:
+    Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et al. 2025,
+    "Muon is Scalable for LLM Training", section 2.2.
 
     Args:
         model: built model, such as `zoo.models.ViT`.
@@ -84,7 +84,7 @@ def muon(
 
 
 class WithoutDecay:
-    """Mixin for optimizers, to save what is exempt from weight decay: Keras's do not save it.
+    """Mixin for optimizers whose config contains what is exempt from weight decay, unlike Keras's.
 
     `without_decay` is a regular expression of the names of these variables; none by default.
     """
@@ -99,15 +99,15 @@ class WithoutDecay:
 
 
 class RateFactors(compat.DecayInUpdate):
-    """Mixin for optimizers: the learning rate of each variable is multiplied by a factor.
+    """Mixin for optimizers that multiplies the learning rate of each variable by a factor.
 
     It must come before the class of the optimizer. The factor applies to the update and to weight
-    decay; a factor of the gradients would do nothing under Adam.
+    decay; a factor of the gradients would have no effect with Adam.
 
     Args:
         rate_factors: list of factors, in the order of the variables that the optimizer is built
             with; 1 for all by default.
-        *args, **settings: of the optimizer.
+        *args, **settings: arguments of the optimizer.
     """
 
     def __init__(self, *args, rate_factors=None, **settings):
@@ -143,8 +143,8 @@ class Muon(WithoutDecay, keras.optimizers.Muon):
     momentum and the weights keep their dtype; updates are orthogonalized in float32 by default.
 
     Args:
-        *args, **settings: of `keras.optimizers.Muon`.
-        in_bfloat16: whether to orthogonalize in bfloat16, for devices that are faster in it.
+        *args, **settings: arguments of `keras.optimizers.Muon`.
+        in_bfloat16: whether to orthogonalize in bfloat16, for devices on which that is faster.
     """
 
     def __init__(self, *args, in_bfloat16=False, **settings):
@@ -162,7 +162,7 @@ class Muon(WithoutDecay, keras.optimizers.Muon):
 
 
 def _only_blocks(model):
-    """Arguments of `Muon` for the matrices of the blocks of a model, not of its other layers."""
+    """Arguments with which `Muon` applies only to the matrices in the blocks of a model."""
     blocks = [*getattr(model, "encoder_blocks", ()), *getattr(model, "decoder_blocks", ())]
     inside = {id(v) for block in blocks for v in block.trainable_variables}
     outside = [f"^{re.escape(v.path)}$" for v in model.trainable_variables if id(v) not in inside]
@@ -199,7 +199,7 @@ def _warmup_cosine(learning_rate, total_steps, warmup_steps):
 
 @keras.saving.register_keras_serializable("zoo")
 class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate that rises linearly, then falls with the inverse square root of the update.
+    """Learning rate that rises linearly, then decays with the inverse square root of the step.
 
     ``scale * embed_dim**-0.5 * min(update**-0.5, update * warmup_steps**-1.5)``, where the first
     update is 1. Source: Vaswani et al. 2017, "Attention Is All You Need", section 5.3.
@@ -247,9 +247,9 @@ def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
 
 
 def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
-    """Muon for the matrices of the blocks, Adam for all else; the schedule of `transformer_adam`.
+    """Muon for the matrices of the blocks and Adam for all other weights.
 
-    Sources, and orthogonalization in bfloat16: see `muon`.
+    The schedule is that of `transformer_adam`. For sources and bfloat16 see `muon`.
 
     Args:
         model: built `zoo.models.Transformer`.

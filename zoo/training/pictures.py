@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ticker import MaxNLocator
 
-# Fonts for scripts that matplotlib's default font lacks; those installed are used.
+# Fonts for scripts that matplotlib's default font lacks, used if they are installed.
 _MORE_FONTS = (
     ("Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Thai", "WenQuanYi Zen Hei", "Unifont")
     + ("Microsoft YaHei", "Malgun Gothic", "Nirmala UI", "Leelawadee UI")
@@ -56,13 +56,13 @@ def learning_curves(
 
 def _draw_line(axes, epochs, values, **settings):
     known = np.isfinite(values)  # epochs without validation have no value
-    marker = "." if known.sum() <= 30 else None  # a line through one point shows nothing
+    marker = "." if known.sum() <= 30 else None  # a line with a single point is invisible
     axes.plot(epochs[known], np.asarray(values)[known], marker=marker, **settings)
 
 
 @contextlib.contextmanager
 def _any_script():
-    """Uses all installed fonts; a character that none of them has is drawn as a box."""
+    """Context that uses all installed fonts; characters that none of them has are boxes."""
     installed = {font.name for font in fontManager.ttflist}
     families = ["DejaVu Sans", *(name for name in _MORE_FONTS if name in installed)]
     with matplotlib.rc_context({"font.family": families}), warnings.catch_warnings():
@@ -114,24 +114,22 @@ def attention(pixels, shares, answers, class_names, path):
     """
     figure = Figure(figsize=(1.7 * len(pixels), 4.3), layout="constrained")
     grid = figure.subplots(2, len(pixels), squeeze=False)
-    look = {"cmap": "gray", "vmin": 0, "vmax": 255}
-    look["extent"] = (0, pixels.shape[2], pixels.shape[1], 0)
+    extent = (0, pixels.shape[2], pixels.shape[1], 0)
+    gray = {"cmap": "gray", "vmin": 0, "vmax": 255, "extent": extent}
     for image, share, (name, probability), truth, (above, below) in zip(
         pixels, shares, answers, class_names, grid.T
     ):
         picture = image[..., 0] if image.shape[-1] == 1 else image
-        above.imshow(picture, **look)
-        right = name == truth
+        above.imshow(picture, **gray)
+        correct = name == truth
         above.set_title(
-            f"{name} {probability:.0%}" + ("" if right else f"\ntruly {truth}"),
+            f"{name} {probability:.0%}" + ("" if correct else f"\ntruly {truth}"),
             fontsize=9,
-            color="black" if right else "firebrick",
+            color="black" if correct else "firebrick",
             parse_math=False,
         )
-        below.imshow(picture, **look)
-        below.imshow(
-            share, cmap="inferno", extent=look["extent"], alpha=0.65, interpolation="bilinear"
-        )
+        below.imshow(picture, **gray)
+        below.imshow(share, cmap="inferno", extent=extent, alpha=0.65, interpolation="bilinear")
         for axes in (above, below):
             axes.set_axis_off()
     figure.suptitle("Attention from the output to the patches, through all layers (rollout)")
@@ -152,8 +150,7 @@ def cross_attention(weights, source_pieces, target_pieces, path):
     sources, targets = _labels(source_pieces), _labels(target_pieces)
     most = max(rows, columns)
     cell, fontsize = (0.7, 11) if most <= 8 else (0.42, 11) if most <= 20 else (0.24, 9)  # inches
-    # a character is a tenth of an inch
-    horizontal = 0.1 * max(map(len, sources), default=0) <= cell
+    horizontal = 0.1 * max(map(len, sources), default=0) <= cell  # 0.1 inches per character
     size = (2.6 + cell * max(columns, 6), 1.8 + cell * max(rows, 4))
     figure = Figure(figsize=size, layout="compressed")
     axes = figure.subplots()
@@ -173,7 +170,7 @@ def cross_attention(weights, source_pieces, target_pieces, path):
 
 
 def _labels(pieces):
-    """Shortens pieces; characters that cannot be printed become U+FFFD."""
+    """Shortens pieces and replaces characters that are not printable by U+FFFD."""
     shown = (
         "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in p) for p in pieces
     )

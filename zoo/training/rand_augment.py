@@ -1,7 +1,7 @@
-"""RandAugment with its own random operations for each image of a batch.
+"""RandAugment with different random operations for each image of a batch.
 
-Source: Cubuk et al. 2020, "RandAugment", section 3. Keras's RandAugment layer draws its operations
-for the whole batch, computes every one of them, and takes no seed tensor.
+Source: Cubuk et al. 2020, "RandAugment", section 3. Keras's RandAugment layer draws the same
+operations for a whole batch, computes all of them, and takes no seed tensor.
 
 Images are float32 [batch, height, width, channels] in 0..255, with any number of channels. A seed
 is an int32 pair [2].
@@ -14,13 +14,13 @@ from keras import ops
 
 
 def uniform(seed, rows, low=0.0, high=1.0):
-    """Draws one number for each of the rows, shaped [batch, 1, 1, 1]."""
+    """Draws a number for each of the `BatchRows`: [batch, 1, 1, 1]."""
     draws = tf.random.stateless_uniform([rows.count, 1, 1, 1], seed, low, high)
     return tf.gather(draws, rows.numbers)
 
 
 def size(images):
-    """Height and width as float tensors, also for dynamic dimensions."""
+    """Returns height and width as float tensors, also if they are dynamic."""
     return tf.unstack(tf.cast(tf.shape(images)[1:3], tf.float32))
 
 
@@ -60,8 +60,8 @@ def _gray(images):
 
 
 def _smooth(images):
-    # PIL's kernel (1 1 1; 1 5 1; 1 1 1) / 13 as average pooling, which, unlike a zero-padded
-    # convolution, does not darken the border.
+    # PIL's kernel (1 1 1; 1 5 1; 1 1 1) / 13. Average pooling does not darken the border, unlike a
+    # zero-padded convolution.
     return (9.0 * tf.nn.avg_pool2d(images, 3, 1, "SAME") + 4.0 * images) / 13.0
 
 
@@ -127,8 +127,8 @@ def rand_augment(images, seed, rows, num_ops, magnitude, probability):
         applies = uniform(seeds[1], rows) < probability
         drawn = tf.reshape(tf.where(applies, drawn, names.index("identity")), [-1])
         strength = magnitude * tf.where(uniform(seeds[2], rows) < 0.5, -1.0, 1.0)
-        # Each operation is applied only to the images that drew it: applying every operation to
-        # every image and selecting afterwards would cost their sum, not their mean.
+        # Each operation is applied only to the images that drew it. To apply all operations to all
+        # images and select afterwards would take as many times as long as there are operations.
         places, parts, strengths = (
             tf.dynamic_partition(values, drawn, len(names))
             for values in (tf.range(tf.shape(images)[0]), images, strength)

@@ -1,4 +1,4 @@
-"""How a recipe is started: its command line, exit statuses and error messages."""
+"""Runs a recipe: command line, exit statuses and error messages."""
 
 import argparse
 import sys
@@ -16,10 +16,10 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
     Args:
         main: function that takes the config.
         config_class: dataclass; each field is a flag and its docstring is the help text.
-        presets: {value of the selector: config with its default values}; a flag such as "--weights"
-            may have default values too, which come first.
+        presets: {value of the selector: config with the default values for it}. A key may also be a
+            flag, such as "--weights", which then takes precedence.
         description: text shown by ``--help``.
-        selector: field that selects the default values of the others.
+        selector: name of the field that selects the default values of the others.
 
     Exits with status 2 and a message if a flag, a file or the data is invalid or the disk is full,
     with status 130 after Ctrl-C and 143 after SIGTERM.
@@ -48,8 +48,8 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
 
 
 def parse(arguments, config_class, presets, description, selector="dataset"):
-    """Parses the command line; one flag selects the defaults of the others, see `run_recipe`."""
-    import tyro  # recipes only
+    """Parses the command line: returns a config, see `run_recipe`."""
+    import tyro  # only recipes need it
 
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument(f"--{selector}", dest="value", default=getattr(config_class(), selector))

@@ -1,4 +1,4 @@
-"""One training run, from devices to report: what all recipes and users' own scripts share."""
+"""A training run, from the devices to the report, for recipes and users' own scripts."""
 
 import contextlib
 import dataclasses
@@ -24,9 +24,9 @@ from zoo.training.trainer import Trainer
 
 
 class Run:
-    """Trains a Keras model on any number of devices and machines; it can be interrupted.
+    """Trains a Keras model on any number of devices and machines, with exact resuming.
 
-    A script is interrupted and run again as a recipe is: the same command resumes it exactly. See
+    An interrupted script is resumed by the same command, as a recipe is. See
     docs/training_your_model.md.
 
         run = zoo.training.Run(out="runs/mine")
@@ -41,11 +41,11 @@ class Run:
     Args:
         settings: `zoo.training.settings.RunSettings`, such as the config of a recipe.
         name: name of the run directory in ``runs``, if the settings have no `out`.
-        **fields: fields of the settings that are to be others: `out`, `resume`, `seed`, ...
+        **fields: fields that override those of `settings`: `out`, `resume`, `seed`, ...
 
     Attributes:
-        settings: the settings. The precision is never "auto": it is that of the run in the run
-            directory, or else the one that was measured to be faster.
+        settings: the settings. The precision "auto" is replaced by that of the run in the run
+            directory, or else by the one that was measured to be faster.
         path: path of the run directory.
         strategy: `tf.distribute.Strategy`.
         is_chief: whether this worker prints and writes the run directory.
@@ -96,26 +96,26 @@ class Run:
         Args:
             model: built and compiled `keras.Model`, created within `scope`.
             batches: `tf.data.Dataset` of (inputs, labels) or (inputs, labels, weights), which is
-                read again from its beginning when a run is resumed; or a function f(step) of an
-                infinite data set, or `WorkerBatches`, that starts at that step.
+                read from its beginning when a run is resumed; or a function of a step that returns
+                an infinite data set, or `WorkerBatches`, beginning at that step.
             epochs: number of epochs.
-            steps_per_epoch: number of steps; by default those of a data set with an end.
-            validation_data: data set or `WorkerBatches` with an end.
+            steps_per_epoch: number of steps; by default the number of batches of a finite data set.
+            validation_data: finite data set or `WorkerBatches`.
             validation_freq: number of epochs from one validation to the next, up to `epochs`.
             callbacks: list of Keras callbacks.
             compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
             preprocess: see `zoo.training.trainer.Trainer`.
-            config: dict of what affects the result besides the settings, such as a checksum of the
-                data. It must be the same when the run is resumed.
+            config: dict of everything else that affects the result, such as a checksum of the data.
+                It must be the same when the run is resumed.
             finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
-                default it writes ``model.keras`` and the last metrics, ``metrics.json``.
+                default, it writes ``model.keras``, and the last metrics to ``metrics.json``.
             per_epoch: see `zoo.training.callbacks.EpochFigures`.
             restore_best: whether the trained model has the weights of the epoch with the lowest
-                `val_loss`, in place of those of the last one.
+                `val_loss`, instead of those of the last epoch.
 
         Returns:
-            On the chief the trained model, on one device; None on other workers, and if the run had
-            been finished before.
+            On the chief, the trained model on one device; None on other workers, and if the run was
+            already finished.
 
         Raises:
             UserError: if a setting or the data cannot be used, or the run diverges.
@@ -126,7 +126,7 @@ class Run:
             validation_data = run_batches.validation_batches(validation_data)
             if self.settings.remat:
                 if not hasattr(model, "remat"):
-                    raise UserError(f"remat is for models of zoo. Received: {type(model)}.")
+                    raise UserError(f"remat is for zoo.models only. Received: {type(model)}.")
                 model.remat = True
             with self.scope():
                 trainer = Trainer(model, preprocess)
@@ -160,7 +160,7 @@ class Run:
                 return trained
 
     def _open_folder(self, lengths, config):
-        """The run directory of this run: a new one, or that of the run to resume."""
+        """Creates the run directory, or opens that of the run to resume."""
         settings = self.settings
         folder = RunFolder(
             self.path,
@@ -180,14 +180,13 @@ class Run:
         times = own.checkpoint_minutes, own.checkpoint_steps
         checkpoint = Checkpoint(self.path, steps, *times, own.checkpoints_kept)
         done = checkpoint.restore(trainer, callbacks)
-        if checkpoint.stopped:
-            # no epoch: `fit` only replaces the weights by their average
+        if checkpoint.stopped:  # without an epoch, `fit` only replaces the weights by their average
             settings["epochs"] = checkpoint.epoch
         every = [EpochFigures(steps, done, per_epoch), *callbacks]
         scaled = trainer.optimizer  # in float16 by a `keras.optimizers.LossScaleOptimizer`
         if getattr(scaled, "inner_optimizer", scaled).use_ema:
             every.insert(0, SwapEMAWeights())  # validation uses the averaged weights
-        if self.is_chief:  # with what the others have added to the logs
+        if self.is_chief:  # last, as the other callbacks add to the logs
             board = keras.callbacks.TensorBoard(self.path / "tensorboard", write_graph=False)
             every += [HistoryFile(self.path), board]
         with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
@@ -197,7 +196,7 @@ class Run:
                     initial_epoch=checkpoint.epoch,
                     callbacks=[*every, checkpoint],
                     verbose=1 if sys.stdout.isatty() else 2,
-                    is_pure=callable(batches),  # a data set may shuffle
+                    is_pure=callable(batches),  # reading a data set may change its order
                     **settings,
                 )
             finally:
@@ -208,7 +207,7 @@ class Run:
 def _check_validation_freq(validation_freq, epochs):
     if not isinstance(validation_freq, Integral) or not 1 <= validation_freq <= epochs:
         raise UserError(
-            "validation_freq must be a number of epochs from 1 to the epochs of the run, "
+            "validation_freq must be an integer from 1 to the number of epochs, "
             f"{epochs}. Received: {validation_freq!r}."
         )
 
@@ -217,27 +216,27 @@ _NOT_USED = ("train_step", "test_step", "compute_loss", "compute_metrics")  # by
 
 
 def _compiled_with(model):
-    """What a model is compiled with, as arguments of `Trainer.compile`."""
+    """The arguments of `Trainer.compile` with which a model is compiled."""
     if not model.compiled:
         raise ValueError(f"The model {model.name} must be compiled: call model.compile(...).")
-    own = [n for n in _NOT_USED if getattr(type(model), n) is not getattr(keras.Model, n)]
-    if own:
+    custom = [n for n in _NOT_USED if getattr(type(model), n) is not getattr(keras.Model, n)]
+    if custom:
         raise UserError(
-            f"{type(model).__name__} has its own {', '.join(own)}, which would not be used: "
-            "zoo.training.trainer.Trainer has its own steps. Pass a loss to compile, or call "
-            "add_loss in the model."
+            f"{type(model).__name__} overrides {', '.join(custom)}, which "
+            "zoo.training.trainer.Trainer does not call. Pass a loss to compile, or call add_loss "
+            "in the model."
         )
     return compile_arguments(model)
 
 
 def _check_saveable(model):
-    """Checks before training what else would fail at its end."""
+    """Checks that the model can be saved, which would otherwise fail after training."""
     check_not_quantized(model)
     try:
         keras.saving.serialize_keras_object(model)
     except NotImplementedError:
         raise UserError(
-            f"{type(model).__name__} cannot be saved: it, or a layer in it, needs a get_config "
+            f"{type(model).__name__} cannot be saved: it, or one of its layers, needs a get_config "
             "method that returns the arguments of its constructor."
         ) from None
 
@@ -247,6 +246,6 @@ def _save(folder, model):
     with atomic(folder / "model.keras") as path:
         model.save(path)
     last = {}
-    for row in history_rows(folder.path):  # an epoch without validation has no values of it
+    for row in history_rows(folder.path):  # not every epoch has validation metrics
         last.update(row)
     folder.write_json("metrics.json", last)

@@ -1,4 +1,4 @@
-"""The run directory: everything needed to use a trained model or to resume its training."""
+"""The run directory, with everything needed to use a trained model or to resume its training."""
 
 import json
 import math
@@ -30,15 +30,14 @@ class RunFolder:
         overwrite: whether to delete an existing run.
         resume: whether to resume an existing run.
         writable: False for a worker that is not the chief: then nothing is checked or written.
-        may_change: names of settings that may be others when the run is resumed, until it is
-            finished.
+        may_change: names of settings that may differ when the run is resumed, until it is finished.
 
-    Call `close` when the run ends; other processes cannot use the directory before.
+    Call `close` when the run ends: until then, other processes cannot use the directory.
 
     Raises:
         RunFolderError: if another process uses the directory, if it contains a run and neither
             `overwrite` nor `resume` is True, if it contains other files, or if the run to resume
-            has other settings.
+            has different settings.
     """
 
     def __init__(self, path, config, overwrite=False, resume=False, writable=True, may_change=()):
@@ -79,14 +78,14 @@ class RunFolder:
                 "another --out directory."
             ) from None
         except OSError:
-            pass  # some network file systems have no locks
+            pass  # some network file systems do not support locks
 
     def __truediv__(self, name):
         return self.path / name
 
     @property
     def is_finished(self):
-        """Whether the run is complete: ``metrics.json`` is the last file it writes."""
+        """Whether the run is finished: ``metrics.json`` is the last file that it writes."""
         return (self.path / "metrics.json").is_file()
 
     def write_json(self, name, values):
@@ -108,11 +107,11 @@ class RunFolder:
         if lines:
             raise RunFolderError(
                 f"The run in {self.path} was started with other settings:\n{''.join(lines)}"
-                "Use these settings, or choose another --out directory." + self._way_on()
+                "Use these settings, or choose another --out directory." + self._advice()
             )
 
-    def _way_on(self):
-        """How to train the model of a finished run on, if a recipe can."""
+    def _advice(self):
+        """How to continue to train the model of a finished run, if a recipe can."""
         for file, recipe in _FINE_TUNING.items() if self.is_finished else ():
             if (self.path / file).is_file():
                 flags = f"--weights {self.path} --out OTHER"
@@ -143,7 +142,7 @@ def check_folder(path, overwrite, resume):
 
 
 def stored_config(folder):
-    """The settings in ``config.json``; None if no run wrote it: published models have one too."""
+    """Reads the settings in ``config.json``; None if it is not that of a run."""
     try:
         content = json.loads((folder / "config.json").read_text())
         config, _ = content["config"], content["environment"]
@@ -153,13 +152,12 @@ def stored_config(folder):
 
 
 def fingerprint(*values):
-    """A checksum of what a run starts from: architectures of models, and JSON.
+    """Returns a checksum of values that JSON can store, and of the architectures of models.
 
-    It must be the same when the run is resumed. The values of weights do not count: those of the
-    run are in its checkpoints.
+    It must be the same when the run is resumed. Weights do not count: they are in the checkpoints.
     """
 
-    def plain(value):  # Keras counts the names of layers up
+    def plain(value):  # without names, as Keras numbers the layers of a process
         return json.loads(
             value.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"}
         )
@@ -168,7 +166,7 @@ def fingerprint(*values):
 
 
 def enable_auto_resume(path):
-    """Writes `AUTO_RESUME`, with which the same command resumes the run without ``--resume``."""
+    """Writes the file `AUTO_RESUME`: the same command then resumes without ``--resume``."""
     write_text(path, "The same command resumes this run.\n")
 
 

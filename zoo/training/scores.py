@@ -9,8 +9,8 @@ from tqdm import tqdm
 from zoo.data.pipeline import test_batches
 from zoo.training.callbacks import best_index
 
-_SMALLEST = 1e-30  # probability that counts in a loss
-_NOTABLE = 0.01  # difference of accuracy and balanced accuracy that is printed
+_SMALLEST = 1e-30  # lower bound of probabilities in a loss
+_NOTABLE = 0.01  # difference of accuracy and balanced accuracy from which on it is printed
 _IMAGES = 256  # of a batch
 
 
@@ -31,7 +31,7 @@ def image_probabilities(classifier, images):
         readable.append(weights.numpy() > 0)
         inputs = classifier.preprocessing.normalize(pixels.numpy()[readable[-1]])
         probabilities.append(classifier.outputs(inputs.numpy()))
-    # The last batch is filled up.
+    # the last batch is filled up
     return np.concatenate(probabilities), np.concatenate(readable)[: len(images)]
 
 
@@ -67,7 +67,7 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
 
 
 def class_scores(labels, predicted, names, train_labels):
-    """Computes the accuracy of each class, and counts its items.
+    """Computes the accuracy and the number of items of each class.
 
     Args:
         labels, predicted: int [n], the classes of the test items.
@@ -118,7 +118,7 @@ def accuracy_lines(scores, after):
 
 
 def epoch_scores(history, restored=False):
-    """(Metrics, words): which epoch was the best, and whether it or the last one was tested."""
+    """Returns metrics, and a phrase, that say which epoch was best and which one was tested."""
     best, epochs = best_index(history["val_loss"]) + 1, len(history["epoch"])
     words = f"best, {best}," if restored else "last" if best == epochs else f"last (best: {best})"
     metrics = {"best_epoch": best, "tested_epoch": best if restored else epochs}

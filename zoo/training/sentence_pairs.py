@@ -1,4 +1,4 @@
-"""The sentence pairs that the settings of a translation run select, tokenized once for all runs."""
+"""Loads the sentence pairs of a translation run, which are tokenized once and cached."""
 
 import pathlib
 
@@ -16,7 +16,7 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
     Args:
         run: `zoo.training.run.Run` with `zoo.training.settings.TranslationSettings`; all its
             workers must call this.
-        tokenizers: (source, target); or the settings to train them with, a dict of the arguments of
+        tokenizers: (source, target), or a dict of the arguments of
             `zoo.data.tokenized_corpus.train_tokenizers`.
         max_length, special_tokens: see `zoo.data.tokenized_corpus.encode_pairs`.
 
@@ -37,7 +37,7 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
         corpus.write_corpus(path, read_pairs(settings), tokenizers, max_length, special_tokens)
 
     if not run.is_chief:
-        distribution.from_chief(run.strategy, 0)  # waits for it, as it tokenizes
+        distribution.from_chief(run.strategy, 0)  # waits until the chief has tokenized
     folder, was_there = cached_folder(root, key, write)
     if run.is_chief:
         distribution.from_chief(run.strategy, 0)
@@ -49,7 +49,7 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
 
 
 def _key(settings):
-    """What the sentence pairs that settings select depend on, for the key of the cache."""
+    """Everything that the selected sentence pairs depend on, for the key of the cache."""
     key = [settings.dataset, settings.seed]
     if settings.dataset not in (None, "phrasebook"):
         key += [parallel_text.tfds_version(settings.dataset, settings.data_dir)]

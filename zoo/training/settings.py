@@ -1,8 +1,8 @@
-"""The settings of recipes: each in one place, with its limits, its help and what resuming allows.
+"""The settings of recipes: each with its limits, its help, and whether resuming may change it.
 
 A recipe's `Config` is a frozen dataclass that inherits the settings of a run and of its data, and
-declares those of its model and training with their default values. What several recipes declare is
-described once, in `Settings`, where ``--help`` finds it.
+declares those of its model and training with their default values. Settings that several recipes
+declare are described once, in `Settings`, where ``--help`` finds them.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ Fraction = Annotated[float, Limits(0, 1)]
 class Settings:
     """Base of the settings of all recipes; a recipe has those that its dataclass declares.
 
-    Limits, `MAY_CHANGE` and `NO_EFFECT` are annotated here, or in the recipe, which comes first.
+    Limits, `MAY_CHANGE` and `NO_EFFECT` are annotated here, or in the recipe, which has precedence.
     """
 
     patch_size: Count
@@ -58,23 +58,23 @@ class Settings:
     stochastic_depth: float
     """Drop rate of the last block; it increases linearly from 0 at the first block."""
     patch_dropout: float
-    """Share of the patches that training leaves out of each image, to take less time."""
+    """Share of the patches of each image that training leaves out, which takes less time."""
     norm: str
-    """Position of layer normalization; post, as in the first Transformers, needs more warmup."""
+    """Position of layer normalization; post, as in the original Transformer, needs more warmup."""
     activation: str
     """Activation of the feed-forward networks."""
     positions: str
-    """Kind of positions."""
+    """Kind of position encoding."""
     pool: str
     """Input of the head: the class token, or the mean of the tokens."""
     num_registers: int
-    """Number of learned tokens without an image patch, besides the class token."""
+    """Number of register tokens: learned tokens besides the class token."""
     tokenizer: str
     """Kind of SentencePiece model; text outside its vocabulary is encoded as bytes."""
     vocab_size: int
     """Maximum vocabulary size."""
     normalization: str
-    """Normalization of texts by SentencePiece: NFKC with nmt's white space; cf folds case."""
+    """SentencePiece's text normalization; nmt also normalizes white space, cf folds case."""
     vocabulary: str
     """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: Annotated[int, Limits(2)]
@@ -89,15 +89,15 @@ class Settings:
     tokens_per_batch: Count
     """Tokens per batch, padding included; of sentence pairs for source and target each."""
     learning_rate: Amount
-    """Peak learning rate, after the warmup; then cosine decay to zero."""
+    """Learning rate after the warmup, from which it decays to zero by a cosine."""
     learning_rate_scale: Amount
-    """Factor of the learning rate; the peak is this / √(width · warmup steps)."""
+    """Factor of the learning rate; its maximum is this / √(width · warmup steps)."""
     warmup_steps: Annotated[int, Limits(0)]
     """Steps of linear warmup of the learning rate."""
     warmup_fraction: Fraction
-    """Share of the steps used for linear warmup of the learning rate."""
+    """Share of the steps for linear warmup of the learning rate."""
     weight_decay: Amount
-    """Decoupled weight decay of kernels, times the learning rate."""
+    """Decoupled weight decay of kernels; it is multiplied by the learning rate."""
     clip_norm: Amount
     """Maximum global norm of the gradients; None for no clipping."""
     ema_momentum: Fraction
@@ -165,7 +165,7 @@ class Settings:
             )
 
     def select(self, names):
-        """The settings of these names, separated by spaces, as a dict."""
+        """Returns the settings of these names, a str with spaces, as a dict."""
         return {name: getattr(self, name) for name in names.split()}
 
     def build(self, constructor, names, **others):
@@ -176,18 +176,18 @@ class Settings:
             raise UserError(str(error)) from None
 
     def stored(self):
-        """The settings that affect the result, as a dict: ``config.json`` in the run directory."""
+        """Returns the settings that affect the result, a dict, as in ``config.json`` of a run."""
         facts = _facts_of(type(self))
         return {name: value for name, value in vars(self).items() if NO_EFFECT not in facts[name]}
 
     def may_change(self):
-        """The names of stored settings that may change when a run is resumed."""
+        """Returns the names of stored settings that may change when a run is resumed."""
         return [name for name, facts in _facts_of(type(self)).items() if MAY_CHANGE in facts]
 
 
 @functools.cache
 def _facts_of(config_class):
-    """{name: what is annotated of a setting}, those of derived classes last."""
+    """{name: list of the metadata of a setting}, with those of derived classes last."""
     facts = {}
     for owner in reversed(config_class.__mro__):
         for name, annotation in inspect.get_annotations(owner).items():
@@ -202,13 +202,13 @@ def _metadata(annotation):
 
 
 def flags(*names):
-    """The flags of settings, such as "--seed, --batch-size"."""
+    """Returns the flags of settings, such as "--seed, --batch-size"."""
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings(Settings):
-    """Settings of a run that do not concern its data or its model."""
+    """Settings of a run other than those of its data and its model."""
 
     out: Annotated[str | None, NO_EFFECT] = None
     """Run directory; by default in runs/, named after the recipe and the data."""
@@ -223,12 +223,13 @@ class RunSettings(Settings):
     devices: Annotated[Count | None, NO_EFFECT] = None
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     precision: Precision = "float32"
-    """Mixed precision computes in 16 bits, with weights in float32; auto is mixed_bfloat16 on a CPU
-    that multiplies matrices more than 1.25 times as fast in it, or that of the run to resume."""
+    """Mixed precision computes in 16 bits, with weights in float32; auto is that of the run to
+    resume, or mixed_bfloat16 on CPUs whose matrix products are more than 1.25 times as fast."""
     jit_compile: Annotated[Literal["auto", True, False], NO_EFFECT] = "auto"
-    """Compile steps with XLA; auto does on GPUs, if all batches have one shape: each takes time."""
+    """Compile steps with XLA, once for each shape of batches; auto does so on GPUs, if all batches
+    have the same shape."""
     remat: Annotated[bool, NO_EFFECT] = False
-    """Compute the blocks of the model again for their gradients: less memory, more time."""
+    """Recompute the blocks of the model in the backward pass: less memory, more time."""
     checkpoint_minutes: Annotated[Amount, NO_EFFECT] = 10.0
     """Minutes between checkpoints (0: one after every step); each epoch ends with one as well."""
     checkpoint_steps: Annotated[int, Limits(0), NO_EFFECT] = 0
@@ -249,13 +250,13 @@ class ImageSettings(RunSettings):
     image_size: Count | None = None
     """Side in pixels to resize images to; required if they differ in size."""
     validation_split: Annotated[float, Limits(0, 0.9)] = 0.0
-    """Share of the training images to hold out and validate on in place of the test images, to
-    choose settings and the best epoch by."""
+    """Share of the training images to hold out for validation, to select settings and the best
+    epoch; by default, the test images are used."""
     class_weights: Literal["balanced"] | None = None
-    """Balanced: the loss of an image counts n / (classes · images of its class) times."""
+    """Balanced multiplies the loss of an image by n / (classes · images of its class)."""
     patience: Annotated[Count | None, MAY_CHANGE] = None
-    """Stop after this many epochs without a lower validation loss; then the weights of the best
-    epoch are tested and saved, by default those of the last one."""
+    """Stop after this many epochs without a lower validation loss, and use the weights of the best
+    epoch; by default, those of the last epoch are used."""
 
     @property
     def is_folder(self):
@@ -306,11 +307,11 @@ class TranslationSettings(RunSettings):
         super().__post_init__()
         given = [name for name in ("src_lang", "tgt_lang") if getattr(self, name)]
         if given and not self.weights:
-            raise UserError(f"{flags(*given)}: only a model of --weights has languages.")
+            raise UserError(f"{flags(*given)}: languages are for a model of --weights only.")
         files = ("target", "valid_source", "valid_target", "test_source", "test_target")
         given = [name for name in files if getattr(self, name)]
         if given and not self.source:
-            raise UserError(f"{flags(*given)}: the file of the sources, --source, is missing.")
+            raise UserError(f"{flags(*given)}: --source, the file of source sentences, is missing.")
         self.check_data_dir()
 
     @property

@@ -1,7 +1,7 @@
-"""A training step: forward, loss, gradients, sum over the replicas, update.
+"""A training step: forward pass, loss, gradients, sum over the replicas, update.
 
-Each replica runs these functions on its share of the rows. The gradients of all batches and of all
-replicas are summed before they are clipped, so how rows are distributed changes nothing.
+Each replica runs these functions on its share of the rows. The gradients of all batches and
+replicas are summed before they are clipped, so the result does not depend on the replicas.
 """
 
 import tensorflow as tf
@@ -11,13 +11,13 @@ from zoo.training.distribution import sum_over_replicas
 
 
 def training_step(trainer, batches, differentiate):
-    """Updates the weights once, by the sum of the gradients of some batches.
+    """Updates the weights once, with the sum of the gradients of some batches.
 
     Args:
         trainer: compiled `zoo.training.trainer.Trainer`.
         batches: list of (inputs, labels, weights).
-        differentiate: `loss_and_gradients` as a function of (inputs, labels, weights), compiled or
-            not.
+        differentiate: `loss_and_gradients` as a function of (inputs, labels, weights), which may be
+            compiled.
 
     Returns:
         The sum of the losses of the batches on this replica.
@@ -29,7 +29,7 @@ def training_step(trainer, batches, differentiate):
         total_loss += loss
         total_gradients = [_add(*pair) for pair in zip(total_gradients, gradients)]
         trainer.update_metrics(batch, outputs)
-    # A variable that the loss does not depend on has no gradient, and stays as it is.
+    # A variable that the loss does not depend on has no gradient, and is not updated.
     pairs = [pair for pair in zip(total_gradients, variables) if pair[0] is not None]
     gradients = sum_over_replicas([gradient for gradient, _ in pairs])
     apply_gradients(trainer.optimizer, gradients, [variable for _, variable in pairs])
@@ -37,13 +37,13 @@ def training_step(trainer, batches, differentiate):
 
 
 def loss_and_gradients(trainer, inputs, labels, weights):
-    """The loss of a batch, the outputs of the model, and a gradient or None for each variable."""
+    """Returns the loss of a batch, the outputs, and a gradient or None for each variable."""
     with tf.GradientTape() as tape:
         outputs = trainer(inputs, training=True)
         loss = trainer.compute_loss(inputs, labels, outputs, weights, training=True)
-        scaled = trainer.optimizer.scale_loss(loss)  # for float16; `apply` divides by it
+        scaled = trainer.optimizer.scale_loss(loss)  # for float16; `apply` undoes it
     gradients = tape.gradient(scaled, trainer.trainable_variables)
-    # Gradients of embeddings are `IndexedSlices`; convert_to_tensor adds up rows that repeat.
+    # Gradients of embeddings are `IndexedSlices`; convert_to_tensor sums repeated rows.
     return loss, outputs, [g if g is None else tf.convert_to_tensor(g) for g in gradients]
 
 

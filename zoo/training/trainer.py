@@ -23,16 +23,16 @@ class Trainer(compat.TrainingModel):
     weights of all. With several workers, it fails with gradient accumulation or XLA.
 
     A step of `fit` is one update of the weights. It takes a batch (inputs, labels, weights), or a
-    tuple of batches whose gradients are summed. With ``reduction="sum"``, the loss is the sum over
-    all items of loss times weight: to minimize the mean, let the weights of an update sum to one.
-    The reported loss is the mean of that sum over the steps. Keras's default reduction, the mean
-    over the rows of a batch, needs the weights of `zoo.training.distribution.with_row_counts`, with
-    which the reported loss is the mean over all rows.
+    tuple of batches whose gradients are summed. With ``reduction="sum"``, the loss is the weighted
+    sum over all items: to minimize the mean, use weights that sum to one over an update. The
+    reported loss is the mean of the sums over the steps. Keras's default reduction, the mean over
+    the rows of a batch, requires the weights of `zoo.training.distribution.with_row_counts`; the
+    reported loss is then the mean over all rows.
 
     Args:
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
         preprocess: function of the inputs of a batch that is computed on the device before the
-            model, such as a normalization; images then travel there as integers.
+            model, such as a normalization, so that images are transferred as integers.
 
     Raises:
         ValueError: if the model is not built or was created under another strategy.
@@ -43,11 +43,11 @@ class Trainer(compat.TrainingModel):
         if not model.built:
             raise ValueError(
                 f"The model {model.name} must be built before it is trained: begin it with "
-                "keras.Input, or call it once, on some inputs, before it is compiled."
+                "keras.Input, or call it on some inputs before it is compiled."
             )
         if model.distribute_strategy is not self.distribute_strategy:
             raise ValueError(
-                f"The model {model.name} was created under another strategy than its Trainer."
+                f"The model {model.name} must be created under the same strategy as its Trainer."
             )
         self.model = model
         self._has_strategy = tf.distribute.has_strategy()
@@ -57,7 +57,7 @@ class Trainer(compat.TrainingModel):
             distribution.set_random_state(variable, variable.numpy(), self.distribute_strategy)
 
     def trained_model(self):
-        """Returns the model on one device, without LoRA, for saving and inference.
+        """Returns the model on one device, with LoRA merged, for saving and inference.
 
         On several devices or with LoRA, it is a copy that is not compiled.
         """
@@ -86,8 +86,8 @@ class Trainer(compat.TrainingModel):
             loss: a loss, or one for each output, as in Keras; all sums, or all means.
             weighted_metrics, metrics, loss_weights: as in Keras.
             jit_compile: whether to compile with XLA: on one device the whole step, on several the
-                forward and backward pass. "auto" compiles on GPUs if all batches have one shape: it
-                takes from seconds to minutes for each shape.
+                forward and backward pass. "auto" compiles on GPUs if all batches have the same
+                shape: it takes seconds to minutes for each shape.
 
         Raises:
             ValueError: if a loss has another reduction, or the optimizer accumulates gradients.
@@ -114,12 +114,12 @@ class Trainer(compat.TrainingModel):
     def _use_xla(self, on):
         one_device = self.distribute_strategy.num_replicas_in_sync == 1
         self.jit_compile = on and one_device
-        # XLA cannot compile variables on several devices, so their optimizer runs outside of it.
+        # XLA cannot compile variables on several devices, so the optimizer is not compiled.
         self._jit_gradients = on and not one_device
         self.trace()
 
     def trace(self):
-        """Makes training trace its step anew, after an attribute of a layer has changed."""
+        """Traces the training step again, after an attribute of a layer has changed."""
         self._traced_gradients = tf.function(
             functools.partial(loss_and_gradients, self),
             jit_compile=self._jit_gradients,
@@ -135,8 +135,8 @@ class Trainer(compat.TrainingModel):
                 batches.
             validation_data: `WorkerBatches` or `tf.data.Dataset` with a known number of batches.
             verbose: as in Keras.
-            is_pure: whether `batches` are the same whenever they are read. If so, several workers
-                compare the first one; to read a data set that shuffles would change its order.
+            is_pure: whether reading `batches` does not change them, unlike that of a data set that
+                shuffles. If so, several workers compare the first batch.
             **settings: `epochs`, `steps_per_epoch`, which several workers need, and other arguments
                 of `keras.Model.fit`.
 
@@ -152,7 +152,7 @@ class Trainer(compat.TrainingModel):
         whole = batches.whole() if isinstance(batches, WorkerBatches) else batches
         if self._jit_compile_argument == "auto" and tf.config.list_logical_devices("GPU"):
             on = have_one_shape(whole.element_spec)
-            if on != (self.jit_compile or self._jit_gradients):  # else the step is traced already
+            if on != (self.jit_compile or self._jit_gradients):  # else the step is already traced
                 self._use_xla(on)
         if workers > 1:
             distribution.check_same_start(
@@ -192,11 +192,11 @@ class Trainer(compat.TrainingModel):
 
     def train_step(self, data):
         batches = list(parts_of(data))
-        # An update has one regularization, whatever the number of batches it accumulates.
+        # An update has one regularization loss, whatever the number of accumulated batches.
         self.regularization_parts = len(batches)
         gradients = functools.partial(loss_and_gradients, self)
         if self._jit_gradients or len(batches) > 1:
-            # Layers cannot communicate within it, as synchronized batch normalization does.
+            # Within it, layers cannot communicate, as for synchronized batch normalization.
             gradients = self._traced_gradients
         return self._logs(training_step(self, batches, gradients), batches[0])
 
@@ -205,7 +205,7 @@ class Trainer(compat.TrainingModel):
         return self._logs(validation_step(self, data), data)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Computes the share of this replica in the loss of the batch, and all regularization."""
+        """Returns this replica's share of the loss of a batch, and all regularization losses."""
         if isinstance(sample_weight, RowWeights):
             replicas = self.distribute_strategy.num_replicas_in_sync
             sample_weight = sample_weight.for_losses(self._losses_are_means, replicas)
@@ -255,7 +255,7 @@ def num_batches(batches):
 
 
 def _select_rows(tensor, selected):
-    """The selected rows of a tensor, with the mask that Keras carries along with it."""
+    """The selected rows of a tensor and of the mask that Keras attaches to it."""
     rows, mask = tf.boolean_mask(tensor, selected), compat.get_keras_mask(tensor)
     if mask is not None:
         compat.set_keras_mask(rows, tf.boolean_mask(mask, selected))
@@ -263,5 +263,5 @@ def _select_rows(tensor, selected):
 
 
 def have_one_shape(batches):
-    """Whether all batches of a specification have the same shape, but for the number of rows."""
+    """Whether all batches of a specification have the same shape, except for the number of rows."""
     return all(None not in spec.shape[1:] for spec in tf.nest.flatten(batches))

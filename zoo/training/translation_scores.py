@@ -8,7 +8,7 @@ import re
 
 from zoo.errors import UserError
 
-_SCRIPTS = (  # characters, the least share of them in a text, sacrebleu's tokenizers
+_SCRIPTS = (  # characters, their smallest share in a text, sacrebleu's tokenizers
     ("\u3041-\u30ff\uff66-\uff9f", 0.05, ("ja-mecab", "char")),  # kana
     ("\uac00-\ud7a3", 0.2, ("ko-mecab", "char")),  # Hangul
     ("\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af", 0.2, ("zh",)),  # Chinese
@@ -94,13 +94,13 @@ def compared_translations(translations, references, bleu_tokenize=None):
     bootstrap resampling, here of 1,000 samples).
 
     Args:
-        translations: list of translations of each model, lists of str.
-        references: list of str for each of one or several references of all texts.
+        translations: a list of str for each model.
+        references: a list of str for each set of references.
         bleu_tokenize: see `translation_scores`.
 
     Returns:
-        For each model a dict: for each of "bleu", "chrf" and "ter" the score, "_interval", the
-        half width of its 95 % interval, "_signature", and but for the first model "_p_value".
+        For each model a dict of "bleu", "chrf" and "ter". Each has "_interval", the half width of
+        its 95 % interval; "_signature"; and, except for the first model, "_p_value".
     """
     from sacrebleu.significance import PairedTest
 

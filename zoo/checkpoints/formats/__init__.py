@@ -1,9 +1,9 @@
-"""Published weights: one file for each format, and here which of them reads a path.
+"""The formats of published weights: a module for each, and here which of them loads a path.
 
-A new format is a file with a table of names, see `zoo.checkpoints.mapping`, the name ANCHOR of a
-tensor that all its models have, and a function ``load(path, config, tensors, options)``: of a file
-or folder, the content of config.json, which is empty for a file, the
-`zoo.checkpoints.tensors.Tensors`, and the options of `zoo.load`.
+A module has a table of names, see `zoo.checkpoints.mapping`; ANCHOR, the name of a tensor that all
+its models have; and a function ``load(path, config, tensors, options)``. Its arguments are the path
+of the file or folder, the content of config.json ({} for a file), the
+`zoo.checkpoints.tensors.Tensors`, and the options of `zoo.load`; it returns what `zoo.load` does.
 """
 
 import pathlib
@@ -25,7 +25,7 @@ from zoo.checkpoints.tensor_files import WEIGHTS, read_file, read_folder
 from zoo.errors import CheckpointError, TaskError, UserError
 
 _KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
-_READERS = {
+_FORMATS = {
     "vit": hugging_face_vit,
     "deit": hugging_face_vit,
     "dinov2": hugging_face_vit,
@@ -41,9 +41,9 @@ _READERS = {
 
 
 def is_checkpoint(path):
-    """Whether a `pathlib.Path` is of published weights: a file, or a folder as a format has it.
+    """Whether a `pathlib.Path` is a file or a folder of published weights.
 
-    The config.json of a run does not name a type of model.
+    The config.json of a run names no type of model.
     """
     if (path / "config.json").is_file():
         return any(key in read_json(path / "config.json") for key in _KEYS)
@@ -51,10 +51,10 @@ def is_checkpoint(path):
 
 
 def load(path, **options):
-    """What `zoo.load` returns for published weights, with its options; see there."""
+    """Loads published weights, see `zoo.load`; all errors become a `UserError`."""
     try:
         return _load(path, dict(options))
-    except TaskError as error:  # tokens do not fit the model
+    except TaskError as error:  # the tokenizer does not fit the model
         raise CheckpointError(f"{path}: {error}") from None
     except UserError:
         raise
@@ -64,7 +64,7 @@ def load(path, **options):
             raise CheckpointError(f"{path} contains no {name}.") from None
         reason = error.strerror or error
         raise CheckpointError(f"{error.filename or path} cannot be read: {reason}.") from None
-    # Metadata may hold anything, and options too; what does not fit fails wherever it is used.
+    # Metadata and options are not validated: a wrong value fails where it is used.
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         source = f"metadata or the options {', '.join(options)}" if options else "metadata"
         reason = f"there is no {error}" if isinstance(error, KeyError) else error
@@ -77,13 +77,14 @@ def _load(path, options):
         raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")
     if path.name in WEIGHTS and (path.parent / "config.json").is_file():
         path = path.parent
-    has_config, is_file = (path / "config.json").is_file(), path.is_file()
-    if (path.suffix == ".zip" or marian_file.reader(path)) if is_file else not has_config:
+    is_file = path.is_file()
+    is_marian = not is_file and not (path / "config.json").is_file()
+    if is_marian or is_file and (path.suffix == ".zip" or marian_file.reader(path)):
         return marian.load(path, options)
     config, tensors = read_json(path / "config.json", {}), None
-    format = reader(path, config)
-    if format is not kerashub:  # which reads them itself
-        tensors = read_folder(path) if has_config else read_file(path)
+    format = find_format(path, config)
+    if format is not kerashub:  # keras-hub reads them itself
+        tensors = read_file(path) if is_file else read_folder(path)
         tensors = tensors.unwrapped(format.ANCHOR, ema)
     loaded = format.load(path, config, tensors, options)
     if hasattr(loaded, "problem"):
@@ -91,13 +92,16 @@ def _load(path, options):
     return loaded
 
 
-def reader(path, config):
-    """The module that reads a file, or a folder with this content of config.json."""
+def find_format(path, config):
+    """Returns the module that loads a file, or a folder with this content of config.json.
+
+    Raises `CheckpointError` if there is none.
+    """
     name = str(config.get("model_type") or config.get("class_name"))
     if path.is_file():
         return google if path.suffix == ".npz" else timm
-    if name not in _READERS and "architecture" not in config:
+    if name not in _FORMATS and "architecture" not in config:
         raise CheckpointError(f"{path / 'config.json'}: the model {name!r} is not supported.")
     if quantized := config.get("quantization_config"):
-        raise CheckpointError(f"{path}: its weights are quantized ({quantized}). Load others.")
-    return _READERS.get(name, timm)
+        raise CheckpointError(f"{path}: quantized weights are not supported ({quantized}).")
+    return _FORMATS.get(name, timm)

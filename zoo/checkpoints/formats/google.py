@@ -14,7 +14,7 @@ norm = functools.partial(norm, gamma="/scale", beta="/bias")
 
 
 def table(is_new):
-    """The table of vision_transformer, or that of big_vision, which `is_new`."""
+    """The table of big_vision if `is_new`, or else that of vision_transformer."""
     attention = f"{BLOCK}MultiHeadDotProductAttention_{0 if is_new else 1}"
     mlp, second = ("MlpBlock_0", "LayerNorm_1") if is_new else ("MlpBlock_3", "LayerNorm_2")
     qkv, mlp = [f"{attention}/{name}" for name in ("query", "key", "value")], BLOCK + mlp
@@ -37,7 +37,7 @@ def table(is_new):
 
 
 def load(path, config, tensors, options):
-    """The classifier of an archive, see `zoo.load`."""
+    """Loads the classifier or encoder of an archive; options are arguments of `zoo.vit`."""
     tensors = tensors.unstacked(SCANNED, BLOCK)
     shapes, is_new = tensors.shapes, any("/MlpBlock_0/" in name for name in tensors)
     entries, has_token = table(is_new), "cls" in tensors
@@ -69,7 +69,10 @@ def load(path, config, tensors, options):
 
 
 def sincos_2d(rows, columns, width):
-    """The fixed positions of big_vision (Beyer et al. 2022): sines and cosines of x, then of y."""
+    """The fixed positions of big_vision: [rows · columns, width].
+
+    Source: Beyer et al. 2022, "Better plain ViT baselines for ImageNet-1k", section 2.
+    """
     y, x = (axis.reshape(-1, 1) for axis in np.mgrid[:rows, :columns])
     frequencies = 10000.0 ** (-np.arange(width // 4) / (width // 4 - 1))
     waves = (f(axis * frequencies) for axis in (x, y) for f in (np.sin, np.cos))

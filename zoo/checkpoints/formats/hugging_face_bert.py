@@ -1,4 +1,4 @@
-"""Hugging Face's folders of BERT (transformers: models/bert), also of sentence-transformers."""
+"""Hugging Face's folders of BERT (transformers: models/bert) and of sentence-transformers."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from zoo.tasks.classifier import TextClassifier
 from zoo.tasks.encoder import TextEncoder
 
 ANCHOR = "embeddings.word_embeddings.weight"
-# The heads of pre-training and of other tasks.
+# Heads of pre-training; and heads that an encoder does not use.
 IGNORED = (r"cls\..*",)
 _HEADS = (r"pooler\..*", r"classifier\..*", r"qa_outputs\..*")
 POSITIONS, BLOCK = "token_positions/embeddings", "encoder.layer.{i}."
@@ -48,7 +48,7 @@ FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_
 
 
 def load(folder, config, tensors, options):
-    """The text classifier or encoder of a folder; options are those of `zoo.text_classifier`."""
+    """Loads the model of a folder; options are arguments of `zoo.text_classifier`."""
     check_settings(folder / "config.json", config, FIXED)
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
@@ -59,8 +59,8 @@ def load(folder, config, tensors, options):
     [size, _] = tensors.shape(ANCHOR, 2)
     lower_case = False
     if not names:
-        found, normalize, lower_case = _sentence_encoder(folder, settings["max_length"])
-        settings |= found
+        changes, normalize, lower_case = _sentence_encoder(folder, settings["max_length"])
+        settings |= changes
     tokenizer, special = bert_wordpiece(folder, size, lower_case)
     settings |= {"num_classes": len(names), "pad_id": special.pad}
     ignored, kept = ((*IGNORED, *_HEADS), ["head/.*"]) if is_new else (IGNORED, ())
@@ -78,20 +78,23 @@ def _renamed(name):
 
 
 def _class_names(folder, config, tensors, options):
-    """The names of the classes of the head in the file; [] if there is none, or it is not used."""
+    """The class names of the head in the file; [] if it has none, or it is not used."""
     [classes, *_] = tensors.shapes.get("classifier.weight", (0,))
     architectures = config.get("architectures") or ["BertForSequenceClassification"]
     problem = None
     if architectures != ["BertForSequenceClassification"]:
-        problem = f"the head of {architectures[0]} does not choose one of several classes of a text"
+        problem = f"the head of {architectures[0]} does not classify texts"
     elif "pooler.dense.weight" not in tensors:
         problem = "there is no pooler.dense.weight, which the head needs"
     return class_names(folder, config, classes, options, problem)
 
 
 def _sentence_encoder(folder, max_length):
-    """What the files of sentence-transformers say: settings of the model, whether features have
-    length 1, and whether texts are lowered. Without such files, as that library reads any BERT.
+    """Reads the files of sentence-transformers; without them, its defaults for a BERT are used.
+
+    Returns:
+        dict of settings of the model, whether features are normalized to length 1, and whether
+        texts are lowercased.
     """
     modules, default = [{"type": "Transformer"}, {"type": "Pooling", "path": "1_Pooling"}], {}
     if (folder / "modules.json").is_file():
@@ -100,20 +103,20 @@ def _sentence_encoder(folder, max_length):
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise CheckpointError(
             f"{folder / 'modules.json'}: {', '.join(names)} is not supported. The modules must be "
-            "Transformer, Pooling and perhaps Normalize."
+            "Transformer and Pooling, with or without Normalize."
         )
     path = folder / modules[1]["path"] / "config.json"
     config = {"pooling_mode_mean_tokens": True, **read_json(path, default)}
-    on = [name for name in config if name[:13] == "pooling_mode_" and config[name]]
-    pools = [re.sub("^pooling_mode_|_tokens?$", "", name) for name in on]
+    modes = [name for name in config if name.startswith("pooling_mode_") and config[name]]
+    pools = [re.sub("^pooling_mode_|_tokens?$", "", name) for name in modes]
     pools = [config["pooling_mode"]] if "pooling_mode" in config else pools
     if pools not in [[pool] for pool in POOLS]:
         raise CheckpointError(f"{path}: pooling must be one of {POOLS}. Received: {pools}.")
     library = read_json(folder / "config_sentence_transformers.json", {})
     if prompt := library.get("default_prompt_name"):
         raise CheckpointError(f"{folder}: default_prompt_name={prompt!r} is not supported.")
-    if (other := library.get("similarity_fn_name") or "cosine") != "cosine":
-        print(f"{folder}: the similarity is the cosine, not similarity_fn_name={other!r}.")
+    if (name := library.get("similarity_fn_name") or "cosine") != "cosine":
+        print(f"{folder}: similarity_fn_name={name!r} is ignored; `similarity` is the cosine.")
     texts = read_json(folder / "sentence_bert_config.json", {})
     limit = read_json(folder / "tokenizer_config.json", {}).get("model_max_length") or max_length
     limit = min(max_length, texts.get("max_seq_length") or limit)

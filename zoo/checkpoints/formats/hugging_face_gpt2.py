@@ -1,10 +1,12 @@
 """Hugging Face's folders of GPT-2 (transformers: models/gpt2)."""
 
+import functools
+
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.generation_config import search_settings
 from zoo.checkpoints.hugging_face_config import activation, check_settings, read_json
 from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe
-from zoo.checkpoints.mapping import assign, feed_forward, linear, norm, same
+from zoo.checkpoints.mapping import assign, feed_forward, linear, merged_dense, norm, same
 from zoo.decoding import SpecialTokens
 from zoo.models.causal_lm import causal_lm
 from zoo.tasks.generator import TextGenerator
@@ -12,13 +14,7 @@ from zoo.tasks.generator import TextGenerator
 ANCHOR, EMBEDDING, OUTPUT = "wpe.weight", "wte.weight", "lm_head.weight"
 # The causal mask, and the head of GPT2DoubleHeadsModel.
 IGNORED = (r"h\.\d+\.attn\.(masked_)?bias", r"multiple_choice_head\..*", OUTPUT)
-
-
-def conv1d(path, name):
-    """The entries of a dense layer whose matrix is [in, out]: kernel and bias."""
-    return {f"{path}/kernel": same(f"{name}.weight"), f"{path}/bias": same(f"{name}.bias")}
-
-
+conv1d = functools.partial(merged_dense, kernel=".weight", bias=".bias")  # matrices [in, out]
 TABLE = {
     "token_positions/embeddings": same(ANCHOR),
     **norm("decoder_{i}/self_attention_norm", "h.{i}.ln_1"),
@@ -49,11 +45,11 @@ FIXED = {
 
 
 def load(folder, config, tensors, options):
-    """The text generator of a folder, see `zoo.load`; options are those of `zoo.causal_lm`."""
+    """Loads the text generator of a folder; options are arguments of `zoo.causal_lm`."""
     check_settings(folder / "config.json", config, FIXED)
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"activation_function": "gelu_new", **config})
-    # Tensors that are equal may be stored once, under any of their names.
+    # Shared tensors may be stored once, under any of their names.
     is_stored = EMBEDDING in tensors or not settings["tie_weights"]
     embedding = EMBEDDING if is_stored else OUTPUT
     [size, _] = tensors.shape(embedding, 2)

@@ -1,16 +1,15 @@
 """Hugging Face's folders of M2M100, NLLB and mBART-50 (transformers: models/m2m_100 and mbart)."""
 
+from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints import languages
 from zoo.checkpoints.hugging_face_config import read_json
-from zoo.checkpoints.hugging_face_translators import build, language, no_more, tokenizer, translator
 from zoo.checkpoints.mapping import changed, same
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
-from zoo.layers import SinusoidalPositions
 
 ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"
 SPM = "sentencepiece.bpe.model"
-IGNORED = (r"model\.(en|de)coder\.embed_positions\.weights",)  # the sinusoids of old files
+IGNORED = (r"model\.(en|de)coder\.embed_positions\.weights",)  # sinusoids, in older files
 CONTROL = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
 POSITIONS = {  # the first two rows are not used
     f"{side}_positions/embeddings": changed(
@@ -21,7 +20,7 @@ POSITIONS = {  # the first two rows are not used
 
 
 def load(folder, config, tensors, options):
-    """The translator of a folder from `src_lang` to `tgt_lang`, see `zoo.load`."""
+    """Loads the translator of a folder; options are `src_lang`, `tgt_lang` and `dtype`."""
     saved = read_json(folder / "tokenizer_config.json", {})
     if saved.get("legacy_behaviour"):  # of NLLB
         raise CheckpointError(
@@ -31,20 +30,20 @@ def load(folder, config, tensors, options):
     if config["model_type"] == "mbart":
         settings = {"positions": "learned", "normalize_embeddings": True, "table": POSITIONS}
     else:
-        half = config["d_model"] // 2
-        wavelength = 10000.0 ** (half / (half - 1))
-        positions = SinusoidalPositions("halves", max_wavelength=wavelength, offset=2)
+        positions = translators.sinusoidal_positions(config["d_model"], offset=2)
         settings = {"positions": positions, "ignored": IGNORED}
     settings["dtype"] = options.pop("dtype", None)
-    model = build(tensors, config, norm="pre", **settings)
-    one, codes = _tokenizer(folder, config, saved)
-    names = ("src_lang", "tgt_lang")
-    given = [options.pop(name, saved.get(name)) for name in names]
-    source, target = (language(folder, *pair, codes) for pair in zip(names, given))
-    no_more(folder, options)
+    model = translators.build(tensors, config, norm="pre", **settings)
+    shared_tokenizer, codes = _tokenizer(folder, config, saved)
+    source, target = (
+        translators.language_id(folder, name, options.pop(name, saved.get(name)), codes)
+        for name in ("src_lang", "tgt_lang")
+    )
+    translators.reject_options(folder, options)
     start, end = config.get("decoder_start_token_id"), config["eos_token_id"]
     special = SpecialTokens(end if start is None else start, end, config["pad_token_id"], target)
-    return translator(folder, config, model, [one.with_prefix(source), one], special)
+    tokenizers = [shared_tokenizer.with_prefix(source), shared_tokenizer]
+    return translators.translator(folder, config, model, tokenizers, special)
 
 
 def _tokenizer(folder, config, saved):
@@ -57,9 +56,9 @@ def _tokenizer(folder, config, saved):
         vocab = vocab | {f"__{code}__": id for code, id in codes.items()}
         control = (*CONTROL, *(f"__{code}__" for code in codes))
         unknown = vocab.get("<unk>", CONTROL["<unk>"])
-        return tokenizer(folder / SPM, vocab, unknown, control, size), codes
-    # The tokens of the model follow each other, but its first three are replaced by four others.
-    pieces = tokenizer(folder / SPM).proto.pieces
+        return translators.tokenizer(folder / SPM, vocab, unknown, control, size), codes
+    # Ids are those of the pieces plus 1; four control tokens replace the first three pieces.
+    pieces = translators.tokenizer(folder / SPM).proto.pieces
     known = languages.MBART50 if config["model_type"] == "mbart" else languages.NLLB
     if size < len(pieces) + len(known) + 2:
         raise CheckpointError(
@@ -70,4 +69,4 @@ def _tokenizer(folder, config, saved):
     vocab = {piece.piece: id for id, piece in enumerate(pieces, 1) if id > 3}
     vocab |= {**CONTROL, **codes, "<mask>": len(pieces) + 1 + len(codes)}
     control = (*CONTROL, *codes, "<mask>")
-    return tokenizer(folder / SPM, vocab, CONTROL["<unk>"], control, size), codes
+    return translators.tokenizer(folder / SPM, vocab, CONTROL["<unk>"], control, size), codes

@@ -1,18 +1,18 @@
 """Hugging Face's folders of Marian models, such as OPUS-MT (transformers: models/marian)."""
 
+from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints.hugging_face_config import read_json
-from zoo.checkpoints.hugging_face_translators import build, language, no_more, tokenizer, translator
 from zoo.decoding import SpecialTokens
 from zoo.layers import SinusoidalPositions
 
 ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"
-IGNORED = (r"model\.(en|de)coder\.embed_positions\.weight",)  # the sinusoids
+IGNORED = (r"model\.(en|de)coder\.embed_positions\.weight",)  # sinusoids
 UNKNOWN, CONTROL = "<unk>", ("</s>", "<unk>", "<pad>")
 
 
 def load(folder, config, tensors, options):
-    """The translator of a folder, see `zoo.load`; `tgt_lang` is for several target languages."""
-    model = build(
+    """Loads the translator of a folder; options are `dtype` and, if it has several, `tgt_lang`."""
+    model = translators.build(
         tensors,
         config,
         config.get("share_encoder_decoder_embeddings", True),
@@ -23,7 +23,7 @@ def load(folder, config, tensors, options):
     source_vocab = read_json(folder / "vocab.json")
     target_vocab = read_json(folder / "target_vocab.json", source_vocab)
     sides = [
-        tokenizer(
+        translators.tokenizer(
             folder / f"{side}.spm",
             vocab,
             vocab.get(UNKNOWN, 0),
@@ -37,7 +37,7 @@ def load(folder, config, tensors, options):
     target = options.pop("tgt_lang", saved.get("tgt_lang"))
     if target is not None:
         codes = {token[2:-2]: id for token, id in source_vocab.items() if token.startswith(">>")}
-        sides[0] = sides[0].with_prefix(language(folder, "tgt_lang", target, codes))
-    no_more(folder, options)
+        sides[0] = sides[0].with_prefix(translators.language_id(folder, "tgt_lang", target, codes))
+    translators.reject_options(folder, options)
     ids = (config[f"{name}_token_id"] for name in ("decoder_start", "eos", "pad"))
-    return translator(folder, config, model, sides, SpecialTokens(*ids))
+    return translators.translator(folder, config, model, sides, SpecialTokens(*ids))

@@ -53,7 +53,7 @@ DINOV2 = {
     "encoder_{i}/feed_forward_scale/gamma": same(f"{BLOCK}layer_scale2.lambda1"),
     **feed_forward("encoder_{i}/feed_forward", f"{BLOCK}mlp.fc1", f"{BLOCK}mlp.fc2"),
 }
-FIRST_TOKEN = {  # of two class tokens; the other one, with its position, becomes a register
+FIRST_TOKEN = {  # the distillation token, with its position, becomes a register
     "class_token/tokens": stacked("embeddings.cls_token"),
     "registers/tokens": Source((DISTILLED, POSITIONS), lambda x, places: x[0] + places[0, 1:2]),
     "patch_positions/embeddings": Source((POSITIONS,), lambda places: np.delete(places[0], 1, 0)),
@@ -66,7 +66,7 @@ MODULES |= {"o_proj": "output.dense", "mlp.fc1": "intermediate.dense", "mlp.fc2"
 
 
 def load(folder, config, tensors, options):
-    """The classifier of a folder, see `zoo.load`."""
+    """Loads the classifier or encoder of a folder; options are arguments of `zoo.vit`."""
     model_type, table = config["model_type"], VIT
     is_dino = model_type not in ("vit", "deit")
     tensors = tensors.renamed(functools.partial(_renamed, is_dino))
@@ -101,7 +101,7 @@ def load(folder, config, tensors, options):
         if model_type == "deit":
             settings |= {"num_class_tokens": 1, "num_registers": 1}
             table = {**table, **FIRST_TOKEN}
-    if is_dino:  # evaluated at the size of its image processor: trained at 518, mostly used at 224
+    if is_dino:  # trained at 518 pixels; its image processor, and so its evaluation, uses 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)
 
@@ -114,5 +114,5 @@ def _renamed(is_dino, name):
 
 
 def _sides(value):
-    """(height, width) of a size in pixels, which may be one number for both."""
+    """(height, width) of a list of both, or of one number for both."""
     return tuple(value) if isinstance(value, list) else (value, value)

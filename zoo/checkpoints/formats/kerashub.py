@@ -1,7 +1,4 @@
-"""KerasHub's presets of ViT and DeiT (keras_hub/src/models/vit and deit).
-
-They are folders with config.json, which keras-hub itself loads.
-"""
+"""KerasHub's presets of ViT and DeiT (keras_hub/src/models/vit and deit), read by keras-hub."""
 
 import functools
 import re
@@ -42,7 +39,10 @@ DEIT = {
 
 
 def load(folder, config, tensors, options):
-    """The classifier of a preset, see `zoo.load`; keras-hub reads config and tensors."""
+    """Loads the classifier or encoder of a preset; options are arguments of `zoo.vit`.
+
+    `config` and `tensors` are not used: keras-hub reads them.
+    """
     config, tensors, converter = read_preset(folder)
     table = DEIT if "distillation_token" in tensors else VIT
     if not config["use_mha_bias"]:
@@ -65,16 +65,16 @@ def load(folder, config, tensors, options):
 
 
 def read_preset(folder):
-    """(config of the backbone, `Tensors`, image converter or None) of a preset."""
+    """Returns the config of a preset's backbone, `Tensors`, and its image converter or None."""
     keras_hub = needed("keras_hub")
     is_task = (folder / "task.json").is_file()
-    if is_task and not (folder / "task.weights.h5").is_file():  # keras-hub would draw some
+    if is_task and not (folder / "task.weights.h5").is_file():  # the head would be random
         raise CheckpointError(f"{folder} contains no task.weights.h5, the weights of its head.")
     preset_class = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
     try:
-        # A relative path may be the name of a published preset, which keras-hub would download.
+        # Absolute, as keras-hub would download a published preset with the name of a relative path.
         model = preset_class.from_preset(str(folder.resolve()))
-    except Exception as error:  # keras-hub raises anything
+    except Exception as error:  # keras-hub raises errors of many types
         raise CheckpointError(f"{folder} cannot be loaded by keras-hub: {error}") from None
     if is_task and model.pooling != "token":
         raise CheckpointError(f"{folder}: pooling {model.pooling!r} is not supported.")
@@ -85,13 +85,13 @@ def read_preset(folder):
 
 
 def _name(path):
-    """The name of a weight; blocks are counted from 1 in KerasHub."""
+    """The name of a weight, with blocks counted from 0 instead of 1."""
     path = re.sub(r"^(vit|deit)_(patching_and_embedding/)?", "", path)
     return re.sub(r"(?<=_block_)\d+", lambda match: str(int(match[0]) - 1), path)
 
 
 def preprocessing(input_shape, converter):
-    """What a preset's image converter does; it may be None."""
+    """Returns `ImagePreprocessing` like an image converter; None is the default converter."""
     *size, channels = input_shape
     scale, offset, interpolation = 1 / 127.5, -1.0, "bilinear"
     crops, antialias = True, False
@@ -103,7 +103,7 @@ def preprocessing(input_shape, converter):
         if converter.pad_to_aspect_ratio or interpolation not in INTERPOLATIONS.values():
             raise CheckpointError(
                 "The preset's image converter must interpolate bilinearly or bicubically, without "
-                f"padding. Received: {converter.get_config()}"
+                f"padding. Received: {converter.get_config()}."
             )
     scale, offset = (np.broadcast_to(value, channels).astype(float) for value in (scale, offset))
     return ImagePreprocessing(

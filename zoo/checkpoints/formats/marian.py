@@ -1,4 +1,4 @@
-"""Models of the program Marian, such as those of Firefox's translations and of OPUS-MT.
+"""Models of the program Marian, such as Firefox's translation models and OPUS-MT.
 
 Source: marian-nmt/marian-dev, src/models/transformer.h and src/translator/beam_search.cpp.
 """
@@ -8,28 +8,28 @@ import re
 
 import numpy as np
 
+from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.building import MAX_LAYERS, create_model
 from zoo.checkpoints.hugging_face_config import read_json
-from zoo.checkpoints.hugging_face_translators import language, no_more, tokenizer
 from zoo.checkpoints.mapping import Source, assign, changed, joined, row, same
 from zoo.checkpoints.tensors import Tensors
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError, checked
-from zoo.layers import SinusoidalPositions
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import LANGUAGE
 
 END, UNKNOWN = CONTROL = ("</s>", "<unk>")
-# The logit of padding: its probability is exactly 0 in any dtype. As one of thousands of tokens,
-# it adds less than 0.1 to a loss with label smoothing.
+# The logit of the padding token. Its probability is exactly 0 in any dtype, but the logit is small
+# enough to add less than 0.1 to a loss with label smoothing.
 _NEVER = -1e3
 _SIDES = ("encoder", "decoder")
 _LAYER = re.compile(r"(encoder|decoder)_l(\d+)_")
 _ACTIVATIONS = {"swish": "silu", "relu": "relu", "gelu": "quick_gelu"}
-_NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}  # by what comes before and after a layer
-# The values of options that are supported. The first is that of a file without the option.
+# By preprocess, postprocess and postprocess-top: "a" adds the residual, "n" normalizes.
+_NORMS = {("", "an", ""): "post", ("n", "a", "n"): "pre"}
+# The supported values of options, the default first.
 _SUPPORTED = {
     "type": ("transformer",),
     "input-types": ([], ["sequence"], ["sequence", "sequence"]),
@@ -50,12 +50,12 @@ _SUPPORTED = {
     "transformer-train-position-embeddings": ("false", "true"),
     "ulr": ("false",),
 }
-# What the configuration of a search may have and is not used here, unless it is off.
+# Options of the search that are ignored with a note, unless they are off.
 _UNUSED, _OFF = ("n-best", "output-sampling", "word-penalty"), ("false", "0", "0.0", "")
 
 
 def _dense(path, name, letters):
-    """The entries of a dense layer, made of those with these letters side by side."""
+    """The entries of a dense layer that concatenates the outputs of those with these letters."""
     kernels, biases = ([f"{name}_{part}{letter}" for letter in letters] for part in "Wb")
     kernel = Source(tuple(kernels), lambda *arrays: np.concatenate(arrays, axis=-1))
     return {f"{path}/kernel": kernel, f"{path}/bias": changed(joined(*biases), np.ravel)}
@@ -66,14 +66,14 @@ def _norm(path, name):
 
 
 def _attention(path, name, **inputs):
-    """The entries of attention and its norm; `inputs` are the letters of each projection."""
+    """The entries of attention and its normalization; `inputs` gives the letters of projections."""
     table = _norm(f"{path}_norm", f"{name}_Wo")
     for layer, letters in {**inputs, "output_projection": "o"}.items():
         table |= _dense(f"{path}/{layer}", name, letters)
     return table
 
 
-_TABLE = {  # with layers numbered from 0 on
+_TABLE = {  # layers are numbered from 0, see `_renamed`
     **_attention("encoder_{i}/attention", "encoder_l{i}_self", qkv="qkv"),
     **_attention("decoder_{i}/self_attention", "decoder_l{i}_self", qkv="qkv"),
     **_attention("decoder_{i}/cross_attention", "decoder_l{i}_context", query="q", key_value="kv"),
@@ -93,17 +93,17 @@ _TABLE = {  # with layers numbered from 0 on
 
 
 def _renamed(tensors, settings):
-    """The tensors by the names above, those of a shared layer for each layer that shares it."""
+    """The tensors by the names in `_TABLE`; those of a tied layer have a name for each use."""
     matches = {name: _LAYER.match(name) for name in tensors}
     found = sorted({(match[1], int(match[2])) for match in matches.values() if match})
     layers = {side: [layer for each, layer in found if each == side] for side in _SIDES}
-    tied = settings.get("transformer-tied-layers")  # for each of the decoder, which one it is
+    tied = settings.get("transformer-tied-layers")  # the number of each layer of the decoder
     layers["decoder"] = [int(layer) for layer in tied or layers["decoder"]]
     for side, numbers in layers.items():
         depth, count = settings.get(f"{side[:3]}-depth"), len(numbers)
         if depth != str(count) or count > MAX_LAYERS:
             raise CheckpointError(
-                f"{tensors.path}: {side[:3]}-depth={depth}, but its tensors are those of {count} "
+                f"{tensors.path}: {side[:3]}-depth={depth}, but there are tensors of {count} "
                 f"{side} layers."
             )
     entries = {}
@@ -111,7 +111,7 @@ def _renamed(tensors, settings):
         if match is None:
             entries[name] = tensors.entries[name]
             continue
-        # of pre-norm, and of recurrent layers
+        # the names of norms in pre-norm models, and in recurrent layers
         rest = name[match.end() :].removesuffix("_pre").replace("rnn_ffn_ln_", "self_Wo_ln_")
         for index, layer in enumerate(layers[match[1]]):
             if layer == int(match[2]):
@@ -120,9 +120,12 @@ def _renamed(tensors, settings):
 
 
 def load(path, options):
-    """The translator of a path, see `zoo.load`; `tgt_lang` is for several target languages."""
+    """Loads the translator of a file, folder or .zip archive.
+
+    Options are `dtype` and, for models with several target languages, `tgt_lang`.
+    """
     dtype, target = (options.pop(name, None) for name in ("dtype", "tgt_lang"))
-    no_more(path, options)
+    translators.reject_options(path, options)
     with marian_folder.unpacked(path) as unpacked:
         return _load(unpacked, dtype, target)
 
@@ -130,7 +133,7 @@ def load(path, options):
 def _load(path, dtype, target):
     file, config = marian_folder.model_file(path)
     tensors, settings = marian_file.read(file)
-    arguments = _arguments(file, settings)
+    arguments = _arguments(file, settings) | {"dtype": dtype}
     tensors = _renamed(tensors, settings)
     names = _matrices(tensors)
     sizes = [tensors.shape(name, 2)[0] for name in names[:2]]
@@ -139,15 +142,15 @@ def _load(path, dtype, target):
     sides = [_tokenizer(*files, size, pad) for files, size in vocabs]
     ends = {side.vocab[END] for side in sides}
     if len(ends) > 1:
-        raise CheckpointError(f"{path}: {END} has different ids on both sides: {ends}.")
+        raise CheckpointError(f"{path}: the ids of {END} in source and target differ: {ends}.")
     if target is not None:
         codes = {piece[2:-2]: piece for piece in sides[0].vocab if LANGUAGE.fullmatch(piece)}
-        [prefix] = sides[0].encode([language(path, "tgt_lang", target, codes)])
+        [prefix] = sides[0].encode([translators.language_id(path, "tgt_lang", target, codes)])
         sides[0] = sides[0].with_prefix(*prefix)
-    model = _model(tensors, names, arguments | {"dtype": dtype})
+    model = _model(tensors, names, sizes, pad, arguments)
     unused = [f"{name}={config[name]}" for name in _UNUSED if config.get(name, "0") not in _OFF]
     if unused:
-        print(f"{file.name}: settings of its configuration that are not used: {', '.join(unused)}.")
+        print(f"{file.name}: ignored settings of its configuration: {', '.join(unused)}.")
     unknown = () if config.get("allow-unk") == "true" else (sides[1].unknown,)
     return Translator(
         model,
@@ -161,7 +164,7 @@ def _load(path, dtype, target):
 
 
 def _number(settings, name, kind, default=None):
-    """A setting as a number, int or float."""
+    """Converts a setting to `kind`, int or float; raises `TaskError` if it is not a number."""
     value = settings.get(name, default)
     with contextlib.suppress(TypeError, ValueError):
         value = kind(value)
@@ -169,9 +172,12 @@ def _number(settings, name, kind, default=None):
 
 
 def _tokenizer(model, pieces, size, pad):
-    """The tokenizer of a side with `size` ids in Marian; from `pad` on, they are one more here."""
+    """Creates the tokenizer of a vocabulary of `size` tokens, with a new token `pad`.
+
+    `model` and `pieces` are paths, see `vocab_files`. Ids from `pad` on are one higher than there.
+    """
     if pieces is None:
-        vocab = {piece: id for id, piece in tokenizer(model).tokens.items()}
+        vocab = {piece: id for id, piece in translators.tokenizer(model).tokens.items()}
     elif pieces.suffix in (".yml", ".yaml", ".json"):
         vocab = (read_json if pieces.suffix == ".json" else marian_file.read_yaml)(pieces)
         vocab = {piece: _number(vocab, piece, int) for piece in vocab}
@@ -185,11 +191,16 @@ def _tokenizer(model, pieces, size, pad):
         )
     vocab = {piece: id + (id >= pad) for piece, id in vocab.items()}
     prefixes = pieces is not None and any(piece.startswith(">>") for piece in vocab)
-    return tokenizer(model, vocab, vocab[UNKNOWN], CONTROL, size + 1, language_prefixes=prefixes)
+    return translators.tokenizer(
+        model, vocab, vocab[UNKNOWN], CONTROL, size + 1, language_prefixes=prefixes
+    )
 
 
 def _arguments(path, settings):
-    """The arguments of `zoo.transformer` that are not shapes of tensors."""
+    """The arguments of `zoo.transformer` that follow from the settings.
+
+    Raises `CheckpointError` if a setting is not supported.
+    """
     settings = {name: values[0] for name, values in _SUPPORTED.items()} | settings
     wrong = [name for name, values in _SUPPORTED.items() if settings[name] not in values]
     is_recurrent = settings["transformer-decoder-autoreg"] == "rnn"
@@ -215,24 +226,24 @@ def _arguments(path, settings):
 
 
 def _matrices(tensors):
-    """The names of the embeddings of source and target, and of the output's matrix."""
+    """The names of the source and target embeddings, and of the matrix of the output."""
     source, target = (f"{side}_Wemb" if f"{side}_Wemb" in tensors else "Wemb" for side in _SIDES)
     outputs = ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W")
     return source, target, next((name for name in outputs if name in tensors), target)
 
 
-def _model(tensors, names, arguments):
-    """The model with its weights.
+def _model(tensors, names, sizes, pad, arguments):
+    """Creates the model and assigns its weights.
 
-    Marian starts with an embedding of zeros, and has no padding. Both are one more token here.
+    Marian starts with an embedding of zeros, and has no padding token. Here, the token `pad`, whose
+    embedding is zeros, is both. `names` are those of `_matrices`, `sizes` of both vocabularies.
     """
     source, target, output = names
-    (source_size, embed_dim), (target_size, _) = (tensors.shape(n, 2) for n in (source, target))
-    pad = min(source_size, target_size)
+    embed_dim = tensors.shape(source, 2)[1]
     arguments = {
         **arguments,
-        "source_vocab_size": source_size + 1,
-        "target_vocab_size": target_size + 1,
+        "source_vocab_size": sizes[0] + 1,
+        "target_vocab_size": sizes[1] + 1,
         "pad_id": pad,
         "embed_dim": embed_dim,
         "ff_dim": tensors.shape("encoder_l0_ffn_W1", 2)[1],
@@ -243,15 +254,13 @@ def _model(tensors, names, arguments):
     if arguments["positions"] == "learned":
         arguments["max_length"] = tensors.shape("Wpos", 2)[0]
     else:
-        half = embed_dim // 2
-        wavelength = 10000.0 ** (half / (half - 1))
-        arguments["positions"] = SinusoidalPositions("halves", max_wavelength=wavelength)
+        arguments["positions"] = translators.sinusoidal_positions(embed_dim)
     model = create_model(transformer, tensors, arguments)
 
     def padded(source, value=0.0):
         return changed(source, lambda x: np.insert(x, pad, value, axis=0))
 
-    # [V, E], but for that of old files
+    # [V, E], or [E, V] in older files
     matrix = changed(same(output), np.transpose) if output.endswith("_W") else same(output)
     table = {
         "source_embedding/embeddings": padded(same(source)),

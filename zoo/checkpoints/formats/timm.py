@@ -11,18 +11,18 @@ from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError
 
 ANCHOR, BLOCK = "patch_embed.proj.weight", "blocks.{i}."
-# Number of heads by width: not of every model, and the tensors do not show it.
+# The number of heads by width, for files without metadata: tensors do not show it.
 NUM_HEADS = {
     192: 3, 256: 4, 320: 5, 384: 6, 512: 8, 640: 10, 768: 12, 832: 13, 896: 14, 1024: 16, 1152: 16,
     1280: 16, 1408: 16, 1664: 16,
 }  # fmt: skip
-# The number of heads of other models, by the beginning of the architecture's name.
+# Exceptions, by the beginning of the architecture's name.
 NUM_HEADS_OF = {"vit_giantopt_": 16, "vit_base_patch16_gap_": 16}
 GELU_TANH = re.compile(
     r"vit_(base_patch32|so400m_patch16|giantopt_patch16)_siglip_|vit_large_patch16_siglip_(gap_)?512"
 )
-# Arguments in `model_args` of config.json that are used, that the tensors show, or that do not
-# change the results.
+# Supported arguments in `model_args` of config.json: they are used, follow from the tensors, or do
+# not affect the results.
 MODEL_ARGS = set(
     "img_size patch_size in_chans num_classes global_pool embed_dim depth num_heads mlp_ratio "
     "qkv_bias init_values class_token pos_embed no_embed_class reg_tokens pre_norm fc_norm "
@@ -32,7 +32,7 @@ MODEL_ARGS = set(
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SUPPORTED = {"crop_mode": ("center", "squash"), "interpolation": ("bicubic", "bilinear")}
 POOLS = {"token": "cls", "avg": "mean"}
-DINOV2 = {"register_tokens": "reg_token", "w12": "fc1", "w3": "fc2"}  # names of its own files
+DINOV2 = {"register_tokens": "reg_token", "w12": "fc1", "w3": "fc2"}  # names in Meta's own files
 TABLE = {
     "patch_embed/projection/kernel": patches(ANCHOR),
     "patch_embed/projection/bias": same("patch_embed.proj.bias"),
@@ -61,11 +61,11 @@ def _renamed(name):
 
 
 def load(path, config, tensors, options):
-    """The classifier of a file or folder, see `zoo.load`."""
+    """Loads the classifier or encoder of a file or folder; options are arguments of `zoo.vit`."""
     tensors = tensors.renamed(_renamed)
     unknown = config.get("model_args", {}).keys() - MODEL_ARGS
     architecture = config.get("architecture", "")
-    if unknown or "_rpn_" in architecture:  # which normalizes the outputs of attention
+    if unknown or "_rpn_" in architecture:  # these normalize the outputs of attention
         names = ", ".join(sorted(unknown)) or architecture
         raise CheckpointError(f"{tensors.path}: {names} is not supported.")
     config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
@@ -85,7 +85,7 @@ def load(path, config, tensors, options):
 
 
 def _num_heads(architecture, settings):
-    """The number of heads of a model of timm; None if it is not known."""
+    """The number of heads of a model of timm; None if it is unknown."""
     for beginning, count in NUM_HEADS_OF.items():
         if architecture.startswith(beginning):
             return count
@@ -95,7 +95,7 @@ def _num_heads(architecture, settings):
 
 
 def infer(tensors, prefix, config):
-    """The arguments of `zoo.vit`, from the shapes of the tensors; `prefix` class tokens."""
+    """Infers the arguments of `zoo.vit` from tensors with `prefix` class tokens, and `config`."""
     shapes = tensors.shapes
     embed_dim, channels, patch_size, _ = tensors.shape(ANCHOR, 4)
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
@@ -135,9 +135,9 @@ def infer(tensors, prefix, config):
 
 
 def preprocessing(path, config, input_shape, is_imagenet):
-    """What timm does to evaluate: `zoo.data.preprocessing.ImagePreprocessing`.
+    """Returns `ImagePreprocessing` like timm's evaluation transform; a file has an empty `config`.
 
-    A file alone has an empty `config`; `is_imagenet` tells the default of mean and deviation.
+    With `is_imagenet`, mean and deviation are by default those of ImageNet, and not 0.5.
     """
     *size, channels = input_shape
     mean, std = IMAGENET if is_imagenet else ((0.5,) * channels,) * 2
@@ -146,11 +146,11 @@ def preprocessing(path, config, input_shape, is_imagenet):
         if config[name] not in supported:
             raise CheckpointError(f"{path}: {name} {config[name]!r} is not supported.")
     resize = tuple(math.floor(side / config["crop_pct"]) for side in size)
-    if config["crop_mode"] == "center":  # the ratio of the sides is kept
+    if config["crop_mode"] == "center":  # keeps the aspect ratio
         resize = resize[0] if size[0] == size[1] else None
     return ImagePreprocessing(
         image_size=tuple(size),
-        channels=3 if len(config.get("mean", mean)) == 3 else channels,  # until it is adapted
+        channels=3 if len(config.get("mean", mean)) == 3 else channels,  # adapted later
         mean=tuple(config.get("mean", mean)),
         std=tuple(config.get("std", std)),
         resize=resize,

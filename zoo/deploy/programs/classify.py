@@ -1,7 +1,7 @@
-"""Classifies images with model.onnx; needs Python, numpy and onnxruntime, and Pillow for files.
+"""Classifies images with model.onnx; requires numpy and onnxruntime, and Pillow for image files.
 
     python classify.py cat.jpg dog.png --top-k 3
-    python classify.py cat.jpg --threshold 0.5     # all classes of at least this probability
+    python classify.py cat.jpg --threshold 0.5     # all classes with at least this probability
     python classify.py pixels.npy                  # uint8 [H, W, C], not resized
 
 From Python, with this folder on the path:
@@ -9,7 +9,7 @@ From Python, with this folder on the path:
     from classify import Classifier
     Classifier("folder of the export")(["cat.jpg"], top_k=3)      # [[("cat", 0.97), ...]]
 
-Files are resized here and cropped at the center, to the size of the model. Arrays must have this
+Image files are resized and cropped at the center to the size of the model. Arrays must have this
 size, or, if the model was exported with dynamic_size, one that its patch size divides. Axes: B
 images, H image height, W image width, C channels.
 """
@@ -47,13 +47,13 @@ class Classifier:
         """Classifies images.
 
         Args:
-            images: list of paths and arrays uint8 [H, W, C], which are not resized.
-            top_k: maximum number of classes to return for each image.
-            threshold: least probability of a class: a number, or one for each class. By default
-                `top_k` is 1, or for a model of several labels per image the threshold 0.5.
+            images: list of paths, or of arrays uint8 [H, W, C], which are not resized.
+            top_k: maximum number of classes per image.
+            threshold: minimum probability of a class, a number or one for each class. By default,
+                `top_k` is 1; for models of several labels per image, the threshold is 0.5 instead.
 
         Returns:
-            For each image a list of (label, probability), the most likely first; it may be empty.
+            For each image a list of (label, probability), the likeliest first; it may be empty.
 
         Raises:
             ValueError: if an image or a threshold cannot be used.
@@ -121,7 +121,7 @@ def _resized(image, rows, columns, interpolation):
         size = (image.width, rows) if rows_first else (columns, image.height)
         image = image.resize(size, Image.Resampling.BICUBIC)
         return np.asarray(image.resize((columns, rows), Image.Resampling.BICUBIC))
-    # As float, so that Pillow does not round between the two directions.
+    # As floats, so that Pillow does not round between the two passes.
     size, bilinear = (columns, rows), Image.Resampling.BILINEAR
     channels = [channel.convert("F").resize(size, bilinear) for channel in image.split()]
     return np.clip(np.round(np.stack(channels, axis=-1)), 0, 255).astype(np.uint8)
@@ -143,12 +143,12 @@ def main(arguments=None):
     """Runs the command line."""
     parser = argparse.ArgumentParser(description="Classifies images.")
     parser.add_argument("images", metavar="IMAGE", nargs="+", help="file, or array (.npy)")
-    parser.add_argument("--top-k", type=int, help="most classes to print per image (1)")
-    parser.add_argument("--threshold", type=float, help="least probability of a class to print")
+    parser.add_argument("--top-k", type=int, help="maximum number of classes per image (1)")
+    parser.add_argument("--threshold", type=float, help="minimum probability of a class")
     args = parser.parse_args(arguments)
     try:
         answers = Classifier()(args.images, args.top_k, args.threshold)
-    except (OSError, ValueError) as error:  # which name the file
+    except (OSError, ValueError) as error:  # the message names the file
         parser.exit(2, f"error: {error}\n")
     for path, answer in zip(args.images, answers):
         print(f"{path}\t" + "\t".join(f"{name} {share:.1%}" for name, share in answer))

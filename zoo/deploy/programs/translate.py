@@ -1,4 +1,4 @@
-"""Translates with the model in this folder; needs Python, ctranslate2 and sentencepiece.
+"""Translates with the model in this folder; requires ctranslate2 and sentencepiece.
 
     python translate.py "hello world"
     python translate.py --beam-size 4 --n-best 2 < sentences.txt
@@ -37,36 +37,44 @@ class Translator:
         self.model = ctranslate2.Translator(str(folder), **options)
 
     def __call__(self, texts, sentences=None, target_prefix="", **options):
-        """The best translation of each text, a list of str; see `n_best`.
+        """Translates texts.
 
-        `sentences`, by default that of export.json: whether sentences and lines are translated one
-        by one, and what is between them is kept. The first of them begins with `target_prefix`.
+        Args:
+            texts: list of str.
+            sentences: whether to translate sentence by sentence and keep the layout; by default as
+                in export.json.
+            target_prefix: beginning of each translation.
+            **options: see `n_best`.
+
+        Returns:
+            The best translation of each text, a list of str.
         """
         sentences = self.settings["sentences"] if sentences is None else sentences
         layouts = [take_apart(text) if sentences else ["", text, ""] for text in texts]
         parts = [part for fields in layouts for part in fields[1::2]]
-        prefixes = [
-            target_prefix * (i == 1) for fields in layouts for i in range(1, len(fields), 2)
-        ]
+        prefixes = [target_prefix * (i == 0) for x in layouts for i in range(len(x) // 2)]
         found = self.n_best(parts, target_prefix=prefixes, **options)
         found = iter([best for [(best, _), *_] in found])
         return [put_in(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
 
     def n_best(self, texts, target_prefix="", **options):
-        """Several translations of each text: a list of (translation, score), the best first.
+        """Translates texts as they are, with several translations each.
 
         Args:
-            texts: list of str, which are translated as they are; a blank one has one translation.
+            texts: list of str; a blank text has one translation.
             target_prefix: beginning of all translations, or a list of one for each text.
             **options: `n_best`, the number of translations, `beam_size`, `length_penalty` and
                 `max_length`, by default those of export.json; and other arguments of
                 `ctranslate2.Translator.translate_batch`.
 
+        Returns:
+            For each text a list of (translation, score), the best first.
+
         Raises:
-            ValueError: if a text has more tokens than the model reads.
+            ValueError: if a text has more tokens than the maximum of the model.
         """
-        same = isinstance(target_prefix, str)
-        prefixes = [target_prefix] * len(texts) if same else target_prefix
+        is_shared = isinstance(target_prefix, str)
+        prefixes = [target_prefix] * len(texts) if is_shared else target_prefix
         settings, names = self.settings, ("n_best", "beam_size", "length_penalty", "max_length")
         given = {name: options.pop(name, settings[name]) for name in names}
         rows = [
@@ -89,7 +97,7 @@ class Translator:
             beam_size=max(given["beam_size"], given["n_best"]),
             num_hypotheses=given["n_best"],
             length_penalty=given["length_penalty"],
-            max_input_length=0,  # no limit; otherwise longer texts are cut
+            max_input_length=0,  # no limit; otherwise, longer texts would be truncated
             max_decoding_length=given["max_length"] - settings["forced_eos"],
             suppress_sequences=[[token] for token in settings["suppressed"]],
             return_scores=True,
@@ -112,13 +120,13 @@ class Translator:
 def main(arguments=None):
     """Runs the command line."""
     parser = argparse.ArgumentParser(description="Translates texts.")
-    parser.add_argument("texts", metavar="TEXT", nargs="*", help="default: lines of the input")
+    parser.add_argument("texts", metavar="TEXT", nargs="*", help="default: lines of standard input")
     parser.add_argument("--beam-size", type=int)
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--target-prefix", help="beginning of each translation")
     parser.add_argument("--no-repeat-ngram-size", type=int)
     parser.add_argument("--repetition-penalty", type=float)
-    parser.add_argument("--n-best", type=int, help="translations per text, with scores if above 1")
+    parser.add_argument("--n-best", type=int, help="translations per text; if several, with scores")
     parser.add_argument(
         "--no-sentences",
         dest="sentences",
@@ -130,7 +138,7 @@ def main(arguments=None):
     texts = options.pop("texts") or [line.rstrip("\n") for line in sys.stdin]
     translator, sentences = Translator(), options.pop("sentences", None)
     try:
-        if options.get("n_best", translator.settings["n_best"]) > 1:  # of texts as they are
+        if options.get("n_best", translator.settings["n_best"]) > 1:
             found = translator.n_best(texts, **options)
         else:
             found = [[(text, 0.0)] for text in translator(texts, sentences, **options)]

@@ -1,4 +1,4 @@
-"""Everything that uses `tf.distribute` strategies: training on several devices and workers.
+"""Training on several devices and workers: everything that uses `tf.distribute`.
 
 A worker is a process; a replica is the copy of a model on one device. The chief is the worker that
 writes the run directory; a single worker is the chief.

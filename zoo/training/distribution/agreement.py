@@ -1,4 +1,4 @@
-"""Sums and decisions of all workers together, and a comparison of how they start."""
+"""Sums over workers, common decisions, and a check that all workers start alike."""
 
 import functools
 import hashlib
@@ -11,12 +11,12 @@ from zoo.errors import UserError
 from zoo.training.distribution.failures import exit_if_a_worker_is_lost
 from zoo.training.distribution.workers import is_chief, num_workers, worker_index
 
-_STEPS_BETWEEN = 20  # decisions, at least, as communication takes time
+_STEPS_BETWEEN = 20  # minimum number of steps between decisions, as communication takes time
 _BITS = 40  # of a digest: the sum over up to 8,192 replicas is exact in float64
 
 
 def sum_over_workers(strategy, numbers):
-    """Sums a tensor over all workers; a collective operation that all workers must call."""
+    """Sums a tensor over all workers, all of which must call this."""
     # Every replica contributes the value of its worker.
     replicas = strategy.num_replicas_in_sync // num_workers(strategy)
     return _summing(strategy)(numbers).numpy() / replicas
@@ -26,7 +26,7 @@ def sum_over_workers(strategy, numbers):
 def _summing(strategy):
     @tf.function  # called eagerly, TensorFlow logs a performance warning
     def over_replicas(numbers):
-        # Without identity, the replicas of a worker would share one tensor, which is summed once.
+        # Without identity, the replicas of a worker would share one tensor, which counts once.
         each = strategy.run(lambda: tf.identity(numbers))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
 
@@ -34,7 +34,7 @@ def _summing(strategy):
 
 
 class Agreement:
-    """Combines the flags of all workers; a single worker decides at every step."""
+    """Combines flags of all workers; a single worker decides at every step."""
 
     def __init__(self, strategy):
         self.strategy = strategy
@@ -43,8 +43,8 @@ class Agreement:
     def any_worker(self, step, *flags):
         """For each flag, whether it is True on at least one worker.
 
-        All workers must call this with the same `step`. With several workers, they communicate at
-        step 0 and at the first call in each block of 20 steps; else the result is False.
+        All workers must call this with the same `step`. Several workers communicate at step 0 and
+        at the first call in each block of 20 steps; at other steps the result is False.
         """
         if num_workers(self.strategy) == 1:
             return [bool(flag) for flag in flags]
@@ -56,7 +56,7 @@ class Agreement:
 
 
 def from_chief(strategy, number):
-    """Broadcasts an integer of the chief; a collective operation that all workers must call."""
+    """Broadcasts an integer of the chief to all workers, all of which must call this."""
     if num_workers(strategy) == 1:
         return number
     with exit_if_a_worker_is_lost(strategy):
@@ -84,7 +84,7 @@ def check_same_start(strategy, step, steps_per_epoch, weights, batch):
 
 
 def digests(step, steps_per_epoch, weights, batch):
-    """Numbers below 2**40 of all that must be the same: {description: number}."""
+    """Returns {description: number below 2**40} of everything that must be the same."""
     inputs, labels, sample_weights = (
         [np.asarray(array) for array in tf.nest.flatten(part)] for part in zip(*parts_of(batch))
     )

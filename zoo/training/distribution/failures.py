@@ -1,4 +1,4 @@
-"""How several workers end together: one that fails tells the others why."""
+"""Ends all workers if one fails: it tells the others why."""
 
 import contextlib
 import os
@@ -14,8 +14,8 @@ from zoo.training.distribution.workers import num_workers, worker_index
 
 _SECONDS_TO_TELL = 1.0
 _SECONDS_TO_END = 3.0
-# The message of an error that comes from another worker. Its type can be any of seven, which errors
-# of this worker, such as a file system that is not available, can have as well.
+# Messages of errors that come from another worker. Their types are also those of errors of this
+# worker, such as a file system that is not available.
 _FROM_ANOTHER = re.compile(
     r"Collective ops is aborted by: |remote target /job:|Error reported from /job:|RPC: /tensorflow"
 )
@@ -26,9 +26,9 @@ _TOLD = re.compile(
 
 @contextlib.contextmanager
 def tell_failure():
-    """Context for the program of a worker: tells an error in it to the other workers.
+    """Context for the program of a worker that tells an error to the other workers.
 
-    They end with it, within `exit_if_a_worker_is_lost`. Contexts may be nested.
+    They then exit from `exit_if_a_worker_is_lost`. Contexts may be nested.
     """
     try:
         yield
@@ -52,7 +52,7 @@ def _tell(error):
 
 
 def _reason(text):
-    """The message of an error without the stack traces and the node that TensorFlow adds."""
+    """The message of an error without the stack traces and the node name that TensorFlow adds."""
     parts = [part.strip() for part in text.split("\n\n")]
     parts = [part for part in parts if part and not part.startswith("[[{{node")]
     reason = parts[-1] if parts else text
@@ -83,7 +83,7 @@ def exit_if_a_worker_is_lost(strategy, newest=lambda: None):
         )
         sys.stdout.flush()
         if told:
-            # Some launchers kill the others at once; the worker that failed has to print its error.
+            # Launchers may kill all workers when one exits: the failed one must print its error.
             time.sleep(_SECONDS_TO_END)
         # `sys.exit` would wait for the lost worker.
         os._exit(1)

@@ -11,16 +11,16 @@ def distribute(batches, strategy):
     """Splits each batch between the replicas, for any number of rows.
 
     The rows are split in order into equal parts; if they do not divide evenly, the last row is
-    repeated with weight 0. So the training data do not depend on the number of workers. Of a
-    `tf.data.Dataset`, every worker computes all batches.
+    repeated with weight 0. So the training data do not depend on the number of workers. Every
+    worker computes all batches of a `tf.data.Dataset`.
 
     Args:
         batches: `WorkerBatches` or `tf.data.Dataset` of batches (inputs, labels, weights), or of
-            tuples of these. Weights are [B] or [B, ...], or what `with_row_counts` makes of them.
+            tuples of these. Weights are [B], [B, ...] or `RowWeights`.
         strategy: `tf.distribute.Strategy`.
 
     Returns:
-        An input for `fit`, which repeats without end if there are several replicas.
+        An input for `fit`, which is infinite if there are several replicas.
     """
     if isinstance(batches, tf.distribute.DistributedDataset):
         return batches
@@ -28,19 +28,19 @@ def distribute(batches, strategy):
         batches = split_batches(batches)
     if strategy.num_replicas_in_sync == 1:
         return batches.whole()
-    # With a finite data set, the workers would communicate in every step to detect its end.
+    # If it were finite, workers would communicate in every step to detect its end.
     return strategy.distribute_datasets_from_function(
         lambda context: batches.parts(context).repeat()
     )
 
 
 class RowWeights(NamedTuple):
-    """The weights of a batch, with what the losses and metrics of Keras need, means over rows.
+    """The weights of a batch, and the numbers of rows that Keras's means over rows need.
 
     Fields:
         weights: [B] or [B, ...].
-        real: float32 [B], 1 for each row, and 0 for rows that are repeated to fill a replica.
-        rows: float32 [B], the number of rows of the whole batch, for each row.
+        real: float32 [B], 1, or 0 for rows that are repeated to fill a replica.
+        rows: float32 [B], the number of rows of the whole batch, the same in each row.
     """
 
     weights: tf.Tensor
@@ -48,16 +48,16 @@ class RowWeights(NamedTuple):
     rows: tf.Tensor
 
     def for_losses(self, are_means, replicas):
-        """Weights with which the losses of all replicas add up to that of the whole batch."""
+        """Returns weights with which the losses of the replicas sum to that of the whole batch."""
         factor = self.real
         if are_means:
-            # Keras divides by the rows of this replica, repeated ones too, and by the replicas.
+            # Keras divides by the rows of this replica, including repeated ones, and by replicas.
             factor *= tf.cast(tf.shape(factor)[0] * replicas, tf.float32) / self.rows
         return self.weights * tf.reshape(factor, [-1] + [1] * (len(self.weights.shape) - 1))
 
 
 def with_row_counts(inputs, labels, weights=None):
-    """A batch with `RowWeights`; weights are [B] or [B, ...], 1 by default."""
+    """Converts the weights of a batch, [B] or [B, ...] and 1 by default, to `RowWeights`."""
     rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
     ones = tf.ones([rows])
     weights = ones if weights is None else tf.cast(weights, tf.float32)

@@ -1,4 +1,4 @@
-"""Selects the strategy from a flag, the devices and the environment."""
+"""Selects the strategy by a flag, the devices and the environment."""
 
 import functools
 import json
@@ -59,7 +59,7 @@ def choose(name="auto", devices=None):
     return _mirrored(tuple(names))
 
 
-@functools.cache  # a second strategy would reuse the first one's keys of collective operations
+@functools.cache  # a second strategy would reuse the keys of the first one's collective operations
 def _mirrored(names):
     return tf.distribute.MirroredStrategy(names)
 
@@ -76,7 +76,7 @@ def _set_up_devices(count):
             raise UserError(f"This machine has {len(gpus)} GPU(s). Received: --devices {count}.")
         tf.config.set_visible_devices(gpus[:count], "GPU")
         return [f"GPU:{index}" for index in range(count)]
-    # If the program has split the CPU itself, one device is one of the parts.
+    # If the program has split the CPU itself, one of the parts is a device.
     if count and count > 1 and count != _num_cpus():
         [cpu] = tf.config.list_physical_devices("CPU")
         parts = [tf.config.LogicalDeviceConfiguration()] * count
@@ -93,9 +93,9 @@ def _num_cpus():
 
 
 def enter_cluster():
-    """The number of workers that the environment names; 0 if none.
+    """Returns the number of workers in the environment, 0 if there are none.
 
-    Sets TF_CONFIG, which TensorFlow reads, from SLURM.
+    Sets TF_CONFIG, which TensorFlow reads, from the variables of SLURM.
     """
     text = os.environ.get("TF_CONFIG", "").strip()
     if text not in ("", "{}"):
@@ -162,7 +162,7 @@ def _multi_worker():
         flush=True,
     )
     handler = signal.getsignal(signal.SIGTERM)
-    # TensorFlow waits for half an hour or longer, and runs no Python code meanwhile.
+    # TensorFlow would wait for half an hour or longer, without running Python code.
     signal.alarm(60 * _MINUTES)
     try:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()

@@ -1,9 +1,9 @@
-"""Workers and replicas: which there are, and what each replica has of its own."""
+"""Workers and replicas: their numbers, and values that differ between replicas."""
 
 import numpy as np
 import tensorflow as tf
 
-_STRIDE = 1_000_003  # between the seeds of replicas; a large prime, as layers have nearby seeds
+_STRIDE = 1_000_003  # between the seeds of replicas: a large prime, as layers have nearby seeds
 
 
 def num_workers(strategy):
@@ -15,7 +15,7 @@ def num_workers(strategy):
 
 
 def worker_index(resolver):
-    """Returns the index of this process; the chief is 0, and so is a worker without a resolver."""
+    """Returns the index of this process: 0 for the chief, and for a worker without a resolver."""
     if resolver is None or resolver.task_type in (None, "chief"):
         return 0
     return resolver.task_id + ("chief" in resolver.cluster_spec().jobs)
@@ -27,7 +27,7 @@ def is_chief(strategy):
 
 
 def replica_values(strategy, variable):
-    """The tensors of a `keras.Variable` on the replicas of this worker."""
+    """Returns the tensors of a `keras.Variable` on the replicas of this worker."""
     return strategy.experimental_local_results(variable.value)
 
 
@@ -42,8 +42,8 @@ def sum_over_replicas(tensors):
 def set_random_state(variable, state, strategy):
     """Sets the state of a `keras.random.SeedGenerator` to a different value on each replica.
 
-    Keras gives all replicas the same state, so dropout would drop the same units on each. Here the
-    seed of replica r is that of `state`, seed and counter, plus 1,000,003 r.
+    With Keras, all replicas have the same state and drop the same units. Here the seed of replica r
+    is that of `state` (seed and counter) plus 1,000,003 r.
     """
     components = replica_values(strategy, variable)
     first = worker_index(strategy.cluster_resolver) * len(components)
