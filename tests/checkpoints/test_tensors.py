@@ -153,7 +153,7 @@ def test_damaged_files_are_named(tmp_path, name):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("model.h5", "is not a file of weights: these end.*is of Keras: pass the folder"),
+        ("model.h5", "is not a file of weights: these end.*is from Keras: pass the folder"),
         ("bert_model.ckpt.index", "is of TensorFlow: convert it"),
         ("adapter_model.safetensors", "is an adapter of PEFT: save model.merge_and_unload"),
         ("a.safetensors", "has no tensor patch_embed.proj.weight.* a/lora_A.x is an adapter"),

@@ -4,13 +4,17 @@ import re
 
 _PROGRAMS = (  # pattern of names of files or tensors, what they are, what to do
     (r"lora_\w+\.|^adapter_", "an adapter of PEFT", "save model.merge_and_unload()"),
-    (r"\bmake_embedding\b", "of OpenNMT-py", "ct2-opennmt-py-converter makes a CTranslate2 model"),
-    (r"^\w+/encoder\.embed_tokens\.", "of fairseq", "convert it by a script of transformers 4"),
-    (r"\bencoder_layer_\d+\.", "of torchvision", "load timm's model, hf://timm/NAME"),
-    (r"\bvisual\.\w+\.", "of OpenCLIP", "load its image encoder in timm, hf://timm/NAME"),
+    (
+        r"\bmake_embedding\b",
+        "from OpenNMT-py",
+        "ct2-opennmt-py-converter makes a CTranslate2 model",
+    ),
+    (r"^\w+/encoder\.embed_tokens\.", "from fairseq", "convert it with a script of transformers 4"),
+    (r"\bencoder_layer_\d+\.", "from torchvision", "load timm's model, hf://timm/NAME"),
+    (r"\bvisual\.\w+\.", "from OpenCLIP", "load its image encoder in timm, hf://timm/NAME"),
     (
         r"\b(patch_embeddings|word_embeddings|(en|de)coder\.layers\.\d+\.self_attn|wte)\.",
-        "of Hugging Face's transformers",
+        "from Hugging Face's transformers",
         "pass the folder with its config.json",
     ),
     (r"-of-\d+\.(safetensors|bin)$", "one of several files", "pass the folder, with its index"),
@@ -21,22 +25,34 @@ _PROGRAMS = (  # pattern of names of files or tensors, what they are, what to do
     ),
     (
         r"^(tf_model\.h5|flax_model\.msgpack)$",
-        "of TensorFlow or Flax",
+        "from TensorFlow or Flax",
         "in transformers 4, from_pretrained(FOLDER, from_tf=True) or from_flax=True, then "
         "save_pretrained(FOLDER)",
     ),
-    (r"\.(h5|keras)$", "of Keras", "pass the folder of a run, or of a preset of KerasHub"),
-    (r"\.ckpt\.(index|meta|data-.*)$", "of TensorFlow", "convert it by a script of transformers 4"),
-    (r"^(_CHECKPOINT)?_METADATA$", "of Orbax", "restore it, and save it by numpy.savez"),
+    (r"\.(h5|keras)$", "from Keras", "pass the folder of a run, or of a preset of KerasHub"),
+    (
+        r"\.ckpt\.(index|meta|data-.*)$",
+        "from TensorFlow",
+        "convert it with a script of transformers 4",
+    ),
+    (r"^(_CHECKPOINT)?_METADATA$", "from Orbax", "restore it and save it with numpy.savez"),
     (
         r"\.distcp$",
-        "of torch.distributed",
+        "from torch.distributed",
         "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE converts it",
     ),
-    (r"^global_step\d+$", "of DeepSpeed", "python zero_to_fp32.py . pytorch_model.bin converts it"),
-    (r"^export\.json$", "of an export by zoo.export", "load the run, or `python -m zoo serve` it"),
-    (r"^params\.(best|\d+)$", "of Sockeye", "train anew on its data by recipes/translate.py"),
-    (r"\.(onnx|gguf|tflite|pt2|ot|xml|msgpack)$", "an export", "load what it was made of"),
+    (
+        r"^global_step\d+$",
+        "from DeepSpeed",
+        "python zero_to_fp32.py . pytorch_model.bin converts it",
+    ),
+    (
+        r"^export\.json$",
+        "part of an export by zoo.export",
+        "load the run, or `python -m zoo serve` it",
+    ),
+    (r"^params\.(best|\d+)$", "from Sockeye", "train a new model with recipes/translate.py"),
+    (r"\.(onnx|gguf|tflite|pt2|ot|xml|msgpack)$", "an export", "load the model that was exported"),
     (r"\.(zip|t?gz|tar|7z|rar|xz)$", "an archive", "unpack it"),
 )
 _STARTS = {  # first bytes of files that are not what their name says
