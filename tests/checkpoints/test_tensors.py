@@ -154,7 +154,7 @@ def test_damaged_files_are_named(tmp_path, name):
     "name, message",
     [
         ("model.h5", "is not a file of weights: these end.*is from Keras: pass the folder"),
-        ("bert_model.ckpt.index", "is of TensorFlow: convert it"),
+        ("bert_model.ckpt.index", "is from TensorFlow: convert it"),
         ("adapter_model.safetensors", "is an adapter of PEFT: save model.merge_and_unload"),
         ("a.safetensors", "has no tensor patch_embed.proj.weight.* a/lora_A.x is an adapter"),
         ("model-00001-of-2.safetensors", "is one of several files: pass the folder"),
@@ -163,7 +163,7 @@ def test_damaged_files_are_named(tmp_path, name):
     ],
 )
 def test_files_of_other_programs(tmp_path, name, message):
-    """They are named for what they are, with the way on."""
+    """The message says what they are and what to do."""
     save_file({"a/lora_A.x": np.ones(1, "float32")}, tmp_path / name)
     starts = {"lfs": b"version https://git-lfs.github.com/spec/v1\n", "page": b"<!doctype html>"}
     if name.split(".")[0] in starts:
