@@ -445,7 +445,7 @@ TWO = {"kind": MEAN, "size": SUM}
         (classifier, dataset(X, Y).take(0), "empty"),
         (classifier, dataset(X, Y).filter(lambda x, y: True), "Pass steps_per_epoch"),
         (Unused, dataset(X, Y), "The model unused.* must be compiled"),
-        (classifier, dataset(X), "must give .inputs, labels. or .inputs, labels, weights"),
+        (classifier, dataset(X), "must yield .inputs, labels. or .inputs, labels, weights"),
         (two_outputs, dataset(X, Y, {"kind": Y, "size": Y}), "must be one tensor, for all outputs"),
         (lambda: compiled(OwnLoss()), dataset(X, Y), "OwnLoss overrides compute_loss, which"),
         (lambda: compiled(Misfit(3)), dataset(X, Y), "Misfit cannot be saved: .* get_config"),
@@ -462,7 +462,7 @@ def test_data_and_models_that_cannot_be_used(make, data, message, tmp_path):
 
 def test_remat_is_for_the_models_of_this_package(tmp_path):
     run = zoo.training.Run(out=str(tmp_path / "run"), remat=True)
-    with pytest.raises(UserError, match="remat is for models of zoo"):
+    with pytest.raises(UserError, match="remat is for zoo.models"):
         run.train(classifier(), dataset(X, Y), epochs=1)
     assert not (tmp_path / "run").exists()
 

@@ -37,7 +37,8 @@ def unpacked(path):
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(path) as archive:
-                files = [file for file in archive.infolist() if _is_read(file.filename)]
+                files = [x for x in archive.infolist() if x.filename.endswith(FILES)]
+                files = [x for x in files if pathlib.PurePosixPath(x.filename).name == x.filename]
                 _check_size(path, files)
                 archive.extractall(folder, files)
         except (CheckpointError, OSError):
@@ -48,10 +49,6 @@ def unpacked(path):
             yield pathlib.Path(folder)
         except CheckpointError as error:
             raise CheckpointError(str(error).replace(folder, str(path))) from None
-
-
-def _is_read(name):
-    return name == pathlib.PurePosixPath(name).name and name.endswith(FILES)
 
 
 def _check_size(path, files):

@@ -2,59 +2,36 @@
 
 import re
 
-_PROGRAMS = (  # pattern of names of files or tensors, what they are, what to do
-    (r"lora_\w+\.|^adapter_", "an adapter of PEFT", "save model.merge_and_unload()"),
-    (
-        r"\bmake_embedding\b",
-        "from OpenNMT-py",
-        "ct2-opennmt-py-converter makes a CTranslate2 model",
+_ADVICE = {  # pattern of names of files or tensors: what they are, and what to do
+    r"lora_\w+\.|^adapter_": "an adapter of PEFT: save model.merge_and_unload()",
+    r"\bmake_embedding\b": "from OpenNMT-py: convert it with ct2-opennmt-py-converter",
+    r"^\w+/encoder\.embed_tokens\.": "from fairseq: convert it with a script of transformers 4",
+    r"\bencoder_layer_\d+\.": "from torchvision: load timm's model, hf://timm/NAME",
+    r"\bvisual\.\w+\.": "from OpenCLIP: load its image encoder in timm, hf://timm/NAME",
+    r"\b(patch_embeddings|word_embeddings|(en|de)coder\.layers\.\d+\.self_attn|wte)\.": (
+        "from Hugging Face's transformers: pass the folder with its config.json"
     ),
-    (r"^\w+/encoder\.embed_tokens\.", "from fairseq", "convert it with a script of transformers 4"),
-    (r"\bencoder_layer_\d+\.", "from torchvision", "load timm's model, hf://timm/NAME"),
-    (r"\bvisual\.\w+\.", "from OpenCLIP", "load its image encoder in timm, hf://timm/NAME"),
-    (
-        r"\b(patch_embeddings|word_embeddings|(en|de)coder\.layers\.\d+\.self_attn|wte)\.",
-        "from Hugging Face's transformers",
-        "pass the folder with its config.json",
+    r"-of-\d+\.(safetensors|bin)$": "one of several files: pass the folder, with its index",
+    r"^(pytorch_)?model\.\w+\.(safetensors|bin)$": (
+        "a variant: rename it to model.safetensors or pytorch_model.bin"
     ),
-    (r"-of-\d+\.(safetensors|bin)$", "one of several files", "pass the folder, with its index"),
-    (
-        r"^(pytorch_)?model\.\w+\.(safetensors|bin)$",
-        "a variant",
-        "rename it to model.safetensors or pytorch_model.bin",
+    r"^(tf_model\.h5|flax_model\.msgpack)$": (
+        "from TensorFlow or Flax: in transformers 4, from_pretrained(FOLDER, from_tf=True) or "
+        "from_flax=True, then save_pretrained(FOLDER)"
     ),
-    (
-        r"^(tf_model\.h5|flax_model\.msgpack)$",
-        "from TensorFlow or Flax",
-        "in transformers 4, from_pretrained(FOLDER, from_tf=True) or from_flax=True, then "
-        "save_pretrained(FOLDER)",
+    r"\.(h5|keras)$": "from Keras: pass the folder of a run, or of a preset of KerasHub",
+    r"\.ckpt\.(index|meta|data-.*)$": "from TensorFlow: convert it with a script of transformers 4",
+    r"^(_CHECKPOINT)?_METADATA$": "from Orbax: restore it and save it with numpy.savez",
+    r"\.distcp$": (
+        "from torch.distributed: convert it with python -m "
+        "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE"
     ),
-    (r"\.(h5|keras)$", "from Keras", "pass the folder of a run, or of a preset of KerasHub"),
-    (
-        r"\.ckpt\.(index|meta|data-.*)$",
-        "from TensorFlow",
-        "convert it with a script of transformers 4",
-    ),
-    (r"^(_CHECKPOINT)?_METADATA$", "from Orbax", "restore it and save it with numpy.savez"),
-    (
-        r"\.distcp$",
-        "from torch.distributed",
-        "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE converts it",
-    ),
-    (
-        r"^global_step\d+$",
-        "from DeepSpeed",
-        "python zero_to_fp32.py . pytorch_model.bin converts it",
-    ),
-    (
-        r"^export\.json$",
-        "part of an export by zoo.export",
-        "load the run, or `python -m zoo serve` it",
-    ),
-    (r"^params\.(best|\d+)$", "from Sockeye", "train a new model with recipes/translate.py"),
-    (r"\.(onnx|gguf|tflite|pt2|ot|xml|msgpack)$", "an export", "load the model that was exported"),
-    (r"\.(zip|t?gz|tar|7z|rar|xz)$", "an archive", "unpack it"),
-)
+    r"^global_step\d+$": "from DeepSpeed: run python zero_to_fp32.py . pytorch_model.bin",
+    r"^export\.json$": "part of an export by zoo.export: load the run, or run python -m zoo serve",
+    r"^params\.(best|\d+)$": "from Sockeye: train a new model with recipes/translate.py",
+    r"\.(onnx|gguf|tflite|pt2|ot|xml|msgpack)$": "an export: load the model that was exported",
+    r"\.(zip|t?gz|tar|7z|rar|xz)$": "an archive: unpack it",
+}
 _STARTS = {  # first bytes of files that are not what their name says
     b"version https://git-lfs": "it is a pointer of Git LFS: run `git lfs pull`",
     b"<": "it is a web page: download the file itself",
@@ -63,10 +40,10 @@ _STARTS = {  # first bytes of files that are not what their name says
 
 def advice(names):
     """Returns a sentence about the names of files in a folder or of tensors in a file, or ""."""
-    for pattern, what, advised in _PROGRAMS:
+    for pattern, text in _ADVICE.items():
         name = next(filter(re.compile(pattern).search, names), None)
         if name is not None:
-            return f" {name} is {what}: {advised}."
+            return f" {name} is {text}."
     return ""
 
 

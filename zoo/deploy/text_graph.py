@@ -116,7 +116,11 @@ class SentencePieces(tf.Module):
             spaced = [t.startswith(SPACE) and normalizer.add_dummy_prefix for t in tokens]
             self._is_spaced = tf.constant(spaced)
             self._is_text = tf.constant([token not in tokenizer.control for token in tokens])
-        self._ids = None if has_own_ids else _table(tokenizer.vocab, tokenizer.unknown)
+        self._ids = None
+        if not has_own_ids:
+            entries = [[*tokenizer.vocab], [*tokenizer.vocab.values()], tf.string, tf.int64]
+            initializer = tf.lookup.KeyValueTensorInitializer(*entries)
+            self._ids = tf.lookup.StaticHashTable(initializer, tokenizer.unknown)
 
     def __call__(self, texts):
         if self._ids is None:
@@ -186,11 +190,6 @@ class BertPieces(tf.Module):
 
 
 _GRAPHS = {"sentencepiece": SentencePieces, "WordPiece": BertPieces, "BPE": ByteLevelPieces}
-
-
-def _table(ids, default):
-    initializer = tf.lookup.KeyValueTensorInitializer([*ids], [*ids.values()], tf.string, tf.int64)
-    return tf.lookup.StaticHashTable(initializer, default)
 
 
 def utf8(texts):

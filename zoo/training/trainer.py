@@ -151,7 +151,7 @@ class Trainer(compat.TrainingModel):
             print(f"Training on {replicas} devices, {replicas // workers} per worker")
         whole = batches.whole() if isinstance(batches, WorkerBatches) else batches
         if self._jit_compile_argument == "auto" and tf.config.list_logical_devices("GPU"):
-            on = have_one_shape(whole.element_spec)
+            on = all(None not in spec.shape[1:] for spec in tf.nest.flatten(whole.element_spec))
             if on != (self.jit_compile or self._jit_gradients):  # else the step is already traced
                 self._use_xla(on)
         if workers > 1:
@@ -260,8 +260,3 @@ def _select_rows(tensor, selected):
     if mask is not None:
         compat.set_keras_mask(rows, tf.boolean_mask(mask, selected))
     return rows
-
-
-def have_one_shape(batches):
-    """Whether all batches of a specification have the same shape, except for the number of rows."""
-    return all(None not in spec.shape[1:] for spec in tf.nest.flatten(batches))

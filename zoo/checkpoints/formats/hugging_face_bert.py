@@ -52,7 +52,8 @@ def load(folder, config, tensors, options):
     check_settings(folder / "config.json", config, FIXED)
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
-    tensors = tensors.renamed(_renamed)
+    older = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+    tensors = tensors.renamed(lambda name: re.sub("|".join(older), lambda x: older[x[0]], name))
     settings["pooler"] = "pooler.dense.weight" in tensors
     names = _class_names(folder, config, tensors, options)
     names, is_new = head_classes(tensors, names, options)
@@ -70,11 +71,6 @@ def load(folder, config, tensors, options):
     if names:
         return TextClassifier(model, tokenizer, names, special)
     return TextEncoder(model, tokenizer, special, normalize)
-
-
-def _renamed(name):
-    name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
-    return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def _class_names(folder, config, tensors, options):
