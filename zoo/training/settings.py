@@ -226,8 +226,7 @@ class RunSettings(Settings):
     """Mixed precision computes in 16 bits, with weights in float32; auto is that of the run to
     resume, or mixed_bfloat16 on CPUs whose matrix products are more than 1.25 times as fast."""
     jit_compile: Annotated[Literal["auto", True, False], NO_EFFECT] = "auto"
-    """Compile steps with XLA, once for each shape of batches; auto does so on GPUs, if all batches
-    have the same shape."""
+    """Compile steps with XLA, which takes time for each shape; auto: on GPUs, if there is one."""
     remat: Annotated[bool, NO_EFFECT] = False
     """Recompute the blocks of the model in the backward pass: less memory, more time."""
     checkpoint_minutes: Annotated[Amount, NO_EFFECT] = 10.0
