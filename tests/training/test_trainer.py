@@ -199,5 +199,5 @@ def test_what_cannot_be_right_is_refused():
         Trainer(keras.Sequential([keras.layers.Dense(1)]))
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
         other = language_model()
-    with pytest.raises(ValueError, match="another strategy"):
+    with pytest.raises(ValueError, match="the same strategy"):
         Trainer(other)
