@@ -67,7 +67,7 @@ def check_at_least_1(**numbers):
         )
 
 
-def what_it_is(text):
+def describe_string(text):
     """Says in an error message what a string in place of a file is; "" if it may be a path."""
     if re.match(r"data:[^,]{0,99},", text):
         return "is a data URL, whose Base64 begins after the comma"

@@ -13,7 +13,7 @@ import pytest
 import zoo
 from zoo import decoding
 from zoo.__main__ import main
-from zoo.commands.write import FEW_TEXTS
+from zoo.commands.generate import FEW_TEXTS
 from zoo.errors import TaskError, UserError
 from zoo.tasks import task
 from zoo.tasks.padded_batches import token_batches

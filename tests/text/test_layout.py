@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy import layout_graph
-from zoo.text.layout import cut, put_in, take_apart
+from zoo.text.layout import join_sentences, split_long, split_sentences
 
 CASES = [  # texts, with a bar between sentences and what is between them
     "Mr. Smith met Dr. Jones.| |They left at 3.5 km/h.| |No. 5 is alive.| |No.| |I am not.",
@@ -43,12 +43,22 @@ def fields_of(case):
 @pytest.mark.parametrize("case", CASES)
 def test_where_sentences_end(case):
     expected = fields_of(case)
-    assert take_apart(case.replace("|", "")) == expected + [""] * (len(expected) % 2 == 0)
+    assert split_sentences(case.replace("|", "")) == expected + [""] * (len(expected) % 2 == 0)
 
 
 def test_cells():
     text = "| One. | Two|\n|---|\n|a| | b |"
-    assert take_apart(text) == ["| ", "One.", " | ", "Two|", "\n|---|\n", "|a|", " | ", "b", " |"]
+    assert split_sentences(text) == [
+        "| ",
+        "One.",
+        " | ",
+        "Two|",
+        "\n|---|\n",
+        "|a|",
+        " | ",
+        "b",
+        " |",
+    ]
 
 
 def random_texts(count):
@@ -78,8 +88,8 @@ def random_texts(count):
 
 def test_nothing_is_lost_and_graphs_do_the_same():
     texts = random_texts(4000)
-    expected, found = [take_apart(text) for text in texts], [[""] for _ in texts]
-    graph = tf.function(lambda texts: tuple(layout_graph.take_apart(texts)), autograph=False)
+    expected, found = [split_sentences(text) for text in texts], [[""] for _ in texts]
+    graph = tf.function(lambda texts: tuple(layout_graph.split_sentences(texts)), autograph=False)
     fields, owners, places = (tensor.numpy() for tensor in graph(tf.constant(texts)))
     for index, (field, owner) in enumerate(zip(fields, owners)):
         if index in places:
@@ -91,13 +101,13 @@ def test_nothing_is_lost_and_graphs_do_the_same():
         assert "".join(fields) == text and len(fields) % 2 == 1
         for sentence in fields[1::2]:
             assert sentence.strip() == sentence and not {*"\n\r\t"} & {*sentence}
-            assert take_apart(sentence) == ["", sentence, ""]
+            assert split_sentences(sentence) == ["", sentence, ""]
 
 
 def test_sentences_of_a_corpus_are_found():
     sides = (side for pair in phrasebook_pairs(500) for side in pair)
     sentences = [side for side in sides if side[-1] in ".?!" and not side[0].islower()]
-    assert len(sentences) > 500 and take_apart(" ".join(sentences))[1::2] == sentences
+    assert len(sentences) > 500 and split_sentences(" ".join(sentences))[1::2] == sentences
 
 
 @pytest.mark.parametrize(
@@ -113,7 +123,7 @@ def test_sentences_of_a_corpus_are_found():
     ],
 )
 def test_long_sentences_are_split(text, longest, expected):
-    assert cut(["", text, " "], lambda part: len(part) <= longest) == ["", *expected, " "]
+    assert split_long(["", text, " "], lambda part: len(part) <= longest) == ["", *expected, " "]
 
 
 def test_translations_in_the_place_of_sentences():
@@ -125,14 +135,16 @@ def test_translations_in_the_place_of_sentences():
         ("“Hello.”", "", "a…", "b"): "“Hello.” \n---\na… b",
     }
     for words, expected in cases.items():
-        assert put_in(take_apart(texts[0]), words) == expected
+        assert join_sentences(split_sentences(texts[0]), words) == expected
         translations = [[*words], ["Un.", "Dos!"], [], [], ["Yes.", "No."]]
-        whole = [put_in(take_apart(text), found) for text, found in zip(texts, translations)]
-        layout = layout_graph.take_apart(tf.constant(texts))
+        whole = [
+            join_sentences(split_sentences(text), found) for text, found in zip(texts, translations)
+        ]
+        layout = layout_graph.split_sentences(tf.constant(texts))
         flat = tf.constant([[text] for found in translations for text in found])
         counts = tf.constant([*map(len, translations)])
         nothing = tf.zeros(flat.shape), tf.fill(flat.shape[:1], "")
-        found, *_ = layout_graph.put_together(layout, counts, flat, *nothing)
+        found, *_ = layout_graph.join_parts(layout, counts, flat, *nothing)
         assert [text.decode() for text in found[:, 0].numpy()] == whole
     assert whole[1:] == ["Un. Dos!", "", "---", "\tYes. No. "]
 
@@ -143,4 +155,4 @@ def test_translations_in_the_place_of_sentences():
 def test_long_texts_take_time_in_proportion(unit):
     """For 100,000 characters of any kind: quadratic time would be hours."""
     text = unit * (100_000 // len(unit))
-    assert "".join(take_apart(text)) == text
+    assert "".join(split_sentences(text)) == text

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction
 
 from zoo import published
-from zoo.commands import evaluate, shared, write  # noqa: F401 (their commands)
+from zoo.commands import evaluate, generate, shared  # noqa: F401 (their commands)
 from zoo.commands.shared import Float, Int, RunFolder, Source, Target, Text, app, flag
 from zoo.errors import UserError
 from zoo.server.limits import Limits

@@ -11,7 +11,7 @@ import reprlib
 import numpy as np
 import tensorflow as tf
 
-from zoo.errors import UserError, what_it_is
+from zoo.errors import UserError, describe_string
 
 _BY_PILLOW = ("GIF", "BMP", "WEBP")
 _MAX_PIXELS = 50_000_000
@@ -41,7 +41,7 @@ class ImageError(UserError):
 def read_file(path):
     """Decodes an image file: uint8 [height, width, 3]; raises `ImageError` if it cannot be read."""
     if not os.path.exists(path):
-        name, what = str(path), what_it_is(str(path))
+        name, what = str(path), describe_string(str(path))
         advice = f" It {what}: pass a file, a PIL image or an array." if what else ""
         name = name if len(name) < 300 else reprlib.repr(name)
         raise FileNotFoundError(f"There is no image {name}.{advice}")
@@ -105,7 +105,9 @@ def _read_with_pillow(data):
     except UnidentifiedImageError:
         formats = ", ".join(("JPEG", "PNG", *_BY_PILLOW))
         reason = f"is damaged, or the format is not one of {formats}: convert it to PNG"
-        reason = f"It {what_it_is(io.BytesIO(data).read(200).decode(errors='replace')) or reason}."
+        reason = (
+            f"It {describe_string(io.BytesIO(data).read(200).decode(errors='replace')) or reason}."
+        )
     except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         reason = str(error)
     raise ImageError(reason)

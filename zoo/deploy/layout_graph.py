@@ -30,8 +30,8 @@ class Layout(NamedTuple):
         return tf.gather(values, tf.gather(self.texts, self.places))
 
 
-def take_apart(texts):
-    """`zoo.text.layout.take_apart` for string [B], valid UTF-8: returns a `Layout`."""
+def split_sentences(texts):
+    """`zoo.text.layout.split_sentences` for string [B], valid UTF-8: returns a `Layout`."""
     for pattern, new in MARKS:
         texts = tf.strings.regex_replace(texts, pattern, new)
     ended = tf.strings.regex_replace(texts, SENTENCE, rb"\1" + _END + rb"\2" + _END)
@@ -43,8 +43,8 @@ def take_apart(texts):
     return Layout(found, fields.value_rowids(), tf.where(is_part)[:, 0])
 
 
-def put_together(layout, counts, translations, scores, errors):
-    """`zoo.text.translation_text.put_together` for tensors.
+def join_parts(layout, counts, translations, scores, errors):
+    """`zoo.text.translation_text.join_parts` for tensors.
 
     Args:
         layout: `Layout`.
@@ -73,7 +73,7 @@ def put_together(layout, counts, translations, scores, errors):
 
 
 def _with_spaces(layout, translations):
-    """Inserts missing spaces before translations, string [M, N]; see `zoo.text.layout.put_in`."""
+    """Inserts missing spaces before translations, string [M, N]; see `zoo.text.layout.join_sentences`."""
     places, before = layout.places[1:], layout.places[:-1]
     is_adjacent = (places - before == 2) & (tf.gather(layout.fields, places - 1) == "")
     needs = is_adjacent[:, None] & tf.strings.regex_full_match(translations[:-1], SPACE_FOLLOWS)

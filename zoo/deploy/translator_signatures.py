@@ -5,7 +5,7 @@ Axes: B texts, N translations of a text, S source tokens, T target tokens, E mod
 
 import tensorflow as tf
 
-from zoo.deploy.layout_graph import Layout, put_together, take_apart
+from zoo.deploy.layout_graph import Layout, join_parts, split_sentences
 from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph, utf8
 from zoo.text.sentencepiece import LANGUAGE
@@ -56,7 +56,7 @@ class TranslatorSignatures(TextSignatures):
         """Translates texts, string [B], by a search, a function of int32 [group, S]."""
         (texts, codes), size = self._codes(utf8(texts)), tf.size(texts)
         if self._sentences:
-            layout = take_apart(texts)
+            layout = split_sentences(texts)
         else:
             is_blank = tf.strings.regex_full_match(texts, _BLANK)
             places = tf.where(~is_blank)[:, 0]
@@ -74,7 +74,7 @@ class TranslatorSignatures(TextSignatures):
             self._target_text.decode,
             self._task.max_length or 0,
         )
-        translations, scores, error = put_together(layout, counts, translations, scores, error)
+        translations, scores, error = join_parts(layout, counts, translations, scores, error)
         return {"translations": translations, "scores": scores, "error": error}
 
     def _codes(self, texts):

@@ -12,7 +12,7 @@ import string
 import numpy as np
 import tensorflow as tf
 
-from zoo.errors import what_it_is
+from zoo.errors import describe_string
 from zoo.server.errors import RequestError
 
 _SEND = 'Send JSON such as {"instances": [...]}'
@@ -154,7 +154,7 @@ def _as_bytes(name, value):
         received = reprlib.repr(value)
         raise RequestError(f'Input {name!r} must be a string or {{"b64": ...}}, not {received}.')
     if text is value and name.endswith("_bytes"):
-        start = text.rpartition(",")[2][:8] if "Base64" in what_it_is(text) else ""
+        start = text.rpartition(",")[2][:8] if "Base64" in describe_string(text) else ""
         raise RequestError(
             f"Input {name!r} must be the bytes of a file, not {_shown(text)}. Send them as an "
             f'object: {{"b64": "{start}..."}}.'
@@ -173,5 +173,5 @@ def _as_bytes(name, value):
 
 def _shown(value):
     """A value for a message, shortened, with an explanation if it is a URL or Base64."""
-    what = what_it_is(value) if isinstance(value, str) else ""
+    what = describe_string(value) if isinstance(value, str) else ""
     return f"{reprlib.repr(value)}, which {what}" if what else reprlib.repr(value)

@@ -7,15 +7,15 @@ import keras
 import numpy as np
 
 from zoo.errors import checked
+from zoo.tasks.generation import GenerationTask
 from zoo.tasks.padded_batches import LENGTHS, padded
-from zoo.tasks.writer import TextWriter
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.translation_text import encode
 
 NEW_TOKENS = 64  # by default
 
 
-class TextGenerator(TextWriter):
+class TextGenerator(GenerationTask):
     """A causal language model together with its tokenizer.
 
     Args:

@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from zoo import decoding
 from zoo.errors import TaskError, checked
+from zoo.tasks.generation import GenerationTask
 from zoo.tasks.padded_batches import padded
-from zoo.tasks.writer import TextWriter
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.translation_text import Alignment, encode, encode_parts, put_together
+from zoo.text.translation_text import Alignment, encode, encode_parts, join_parts
 
 
-class Translator(TextWriter):
+class Translator(GenerationTask):
     """A translation model together with its tokenizers and its default search options.
 
     Args:
@@ -78,9 +78,9 @@ class Translator(TextWriter):
         Args:
             texts: list of str; an empty text gives an empty translation.
             sentences: whether to translate each sentence and line separately and to keep the layout
-                between them, see `zoo.text.layout.take_apart`. If False, the default of `n_best`
-                and `sample`, each text is translated as a whole. A text of several parts has one
-                translation: the best of each part, with the sum of their scores.
+                between them, see `zoo.text.layout.split_sentences`. If False, the default of
+                `n_best` and `sample`, each text is translated as a whole. A text of several parts
+                has one translation: the best of each part, with the sum of their scores.
             **options: `beam_size` and `length_penalty`, see `n_best`, and:
                 max_length: maximum number of target tokens; by default that of the translator.
                 too_long: "error"; or "split", to translate a text, or a sentence, that is too long
@@ -212,7 +212,7 @@ class Translator(TextWriter):
 
         def translations(hypotheses):
             parts = (self._scored(tokens[:, forced:], *others) for tokens, *others in hypotheses)
-            return [put_together(fields, [next(parts) for _ in fields[1::2]]) for fields in layouts]
+            return [join_parts(fields, [next(parts) for _ in fields[1::2]]) for fields in layouts]
 
         return rows, most, self.options(options, most, most), translations
 

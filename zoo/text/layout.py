@@ -104,7 +104,7 @@ _SENTENCE, _NO_TEXT = re.compile(SENTENCE), re.compile(NO_TEXT)
 _CLAUSES, _WORDS = r"(?<=[;:…])\s+|(?<=[，、；：])", r"\s+"
 
 
-def take_apart(text):
+def split_sentences(text):
     """Splits a text into fields: alternately the characters between sentences, and a sentence.
 
     Returns:
@@ -131,8 +131,8 @@ def _replaced(text, patterns):
     return text
 
 
-def put_in(fields, translations):
-    """The text of `fields`, see `take_apart`, with translations in place of the sentences.
+def join_sentences(fields, translations):
+    """The text of `fields`, see `split_sentences`, with translations in place of the sentences.
 
     If there is nothing between two sentences, as in Chinese, a space is inserted after a
     translation that ends with a full stop of a script with spaces.
@@ -145,11 +145,11 @@ def put_in(fields, translations):
     return "".join(fields)
 
 
-def cut(fields, fits):
+def split_long(fields, fits):
     """Splits sentences that are too long: between sentences, clauses or words, or anywhere.
 
     Args:
-        fields: see `take_apart`.
+        fields: see `split_sentences`.
         fits: function from a str to a bool. A single character is not split.
 
     Returns:
@@ -158,7 +158,7 @@ def cut(fields, fits):
     shorter = fields[:1]
     for part, between in zip(fields[1::2], fields[2::2]):
         is_split = len(part) > 1 and not fits(part)
-        first, *others = cut(_halves(part), fits) if is_split else ("", part, "")
+        first, *others = split_long(_halves(part), fits) if is_split else ("", part, "")
         shorter[-1] += first
         shorter += others
         shorter[-1] += between
@@ -167,7 +167,7 @@ def cut(fields, fits):
 
 def _halves(text):
     """The sentences of a text, or two halves of a single sentence, as fields."""
-    fields = take_apart(text)
+    fields = split_sentences(text)
     if fields[1:-1] != [text]:
         return fields
     for pattern in (_CLAUSES, _WORDS, ""):

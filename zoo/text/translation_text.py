@@ -3,6 +3,7 @@
 Axes: S source tokens, T target tokens.
 """
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from zoo.errors import TaskError
 from zoo.text.checks import checked_texts
-from zoo.text.layout import cut, put_in, take_apart
+from zoo.text.layout import join_sentences, split_long, split_sentences
 from zoo.text.sentencepiece import LANGUAGE
 
 
@@ -70,7 +71,7 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
         sentences: whether parts are sentences; if False, each text that is not blank is one part.
 
     Returns:
-        (for each text its fields, see `zoo.text.layout.take_apart`; the tokens of all parts).
+        (for each text its fields, see `zoo.text.layout.split_sentences`; the tokens of all parts).
 
     Raises:
         TaskError: see `encode`, or if an argument is invalid.
@@ -83,9 +84,10 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
     for index, text in enumerate(checked_texts(texts)):
         code = _language_code(tokenizer, text)  # of all parts
         body = text[len(code) :]
-        fields = take_apart(body) if sentences else ["", body, ""] if body.strip() else [""]
+        fields = split_sentences(body) if sentences else ["", body, ""] if body.strip() else [""]
         if too_long == "split":
-            fields = cut(fields, lambda part, c=code: len(tokenizer.encode([c + part])[0]) < limit)
+            fits = functools.partial(_fits, tokenizer, limit, code)
+            fields = split_long(fields, fits)
         layouts.append(fields)
         parts += [code + part for part in fields[1::2]]
         owners += [index] * (len(fields) // 2)
@@ -94,12 +96,16 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
     return layouts, encode(tokenizer, parts, limit, end, None, name, advice, owners)
 
 
+def _fits(tokenizer, limit, code, part):
+    return len(tokenizer.encode([code + part])[0]) < limit  # without the end token
+
+
 def _language_code(tokenizer, text):
     match = tokenizer.language_prefixes and re.match(f"(?s){LANGUAGE.pattern} *", text)
     return match.group() if match else ""
 
 
-def put_together(fields, translations):
+def join_parts(fields, translations):
     """The `ScoredText` of a text, given those of each of its parts.
 
     If the text has several parts, it has one: the best of each part, with the sum of their scores.
@@ -108,5 +114,5 @@ def put_together(fields, translations):
         before, _, after = fields
         return [ScoredText(before + text + after, score) for text, score in translations[0]]
     best = [first for first, *_ in translations]
-    text = put_in(fields, [translation.text for translation in best])
+    text = join_sentences(fields, [translation.text for translation in best])
     return [ScoredText(text, sum(score for _, score in best))]

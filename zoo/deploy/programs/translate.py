@@ -16,7 +16,7 @@ import sys
 
 import ctranslate2
 import sentencepiece
-from layout import put_in, take_apart  # the file beside this one
+from layout import join_sentences, split_sentences  # the file beside this one
 
 
 class Translator:
@@ -50,12 +50,12 @@ class Translator:
             The best translation of each text, a list of str.
         """
         sentences = self.settings["sentences"] if sentences is None else sentences
-        layouts = [take_apart(text) if sentences else ["", text, ""] for text in texts]
+        layouts = [split_sentences(text) if sentences else ["", text, ""] for text in texts]
         parts = [part for fields in layouts for part in fields[1::2]]
         prefixes = [target_prefix * (i == 0) for x in layouts for i in range(len(x) // 2)]
         found = self.n_best(parts, target_prefix=prefixes, **options)
         found = iter([best for [(best, _), *_] in found])
-        return [put_in(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
+        return [join_sentences(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
 
     def n_best(self, texts, target_prefix="", **options):
         """Translates texts as they are, with several translations each.

@@ -13,7 +13,7 @@ from zoo.tasks.task import TextTask, without_nan
 from zoo.text.translation_text import ScoredText
 
 
-class TextWriter(TextTask):
+class GenerationTask(TextTask):
     """Base class of tasks that generate texts.
 
     A subclass implements three methods:
