@@ -48,17 +48,8 @@ def test_where_sentences_end(case):
 
 def test_cells():
     text = "| One. | Two|\n|---|\n|a| | b |"
-    assert split_sentences(text) == [
-        "| ",
-        "One.",
-        " | ",
-        "Two|",
-        "\n|---|\n",
-        "|a|",
-        " | ",
-        "b",
-        " |",
-    ]
+    fields = ["| ", "One.", " | ", "Two|", "\n|---|\n", "|a|", " | ", "b", " |"]
+    assert split_sentences(text) == fields
 
 
 def random_texts(count):
@@ -137,9 +128,8 @@ def test_translations_in_the_place_of_sentences():
     for words, expected in cases.items():
         assert join_sentences(split_sentences(texts[0]), words) == expected
         translations = [[*words], ["Un.", "Dos!"], [], [], ["Yes.", "No."]]
-        whole = [
-            join_sentences(split_sentences(text), found) for text, found in zip(texts, translations)
-        ]
+        parts = map(split_sentences, texts)
+        whole = [join_sentences(fields, found) for fields, found in zip(parts, translations)]
         layout = layout_graph.split_sentences(tf.constant(texts))
         flat = tf.constant([[text] for found in translations for text in found])
         counts = tf.constant([*map(len, translations)])

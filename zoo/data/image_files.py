@@ -105,9 +105,8 @@ def _read_with_pillow(data):
     except UnidentifiedImageError:
         formats = ", ".join(("JPEG", "PNG", *_BY_PILLOW))
         reason = f"is damaged, or the format is not one of {formats}: convert it to PNG"
-        reason = (
-            f"It {describe_string(io.BytesIO(data).read(200).decode(errors='replace')) or reason}."
-        )
+        text = io.BytesIO(data).read(200).decode(errors="replace")
+        reason = f"It {describe_string(text) or reason}."
     except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         reason = str(error)
     raise ImageError(reason)
