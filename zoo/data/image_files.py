@@ -105,7 +105,7 @@ def _read_with_pillow(data):
     except UnidentifiedImageError:
         formats = ", ".join(("JPEG", "PNG", *_BY_PILLOW))
         reason = f"is damaged, or the format is not one of {formats}: convert it to PNG"
-        text = io.BytesIO(data).read(200).decode(errors="replace")
+        text = data[:200].decode(errors="replace")
         reason = f"It {describe_string(text) or reason}."
     except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         reason = str(error)
