@@ -73,7 +73,7 @@ def join_parts(layout, counts, translations, scores, errors):
 
 
 def _with_spaces(layout, translations):
-    """Inserts missing spaces before translations, string [M, N]; see `zoo.text.layout.join_sentences`."""
+    """Inserts spaces before translations, string [M, N]; see `zoo.text.layout.join_sentences`."""
     places, before = layout.places[1:], layout.places[:-1]
     is_adjacent = (places - before == 2) & (tf.gather(layout.fields, places - 1) == "")
     needs = is_adjacent[:, None] & tf.strings.regex_full_match(translations[:-1], SPACE_FOLLOWS)
