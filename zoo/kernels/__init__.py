@@ -25,7 +25,7 @@ from zoo.kernels.attention import attention
 from zoo.kernels.dropout import dropout
 from zoo.kernels.elementwise import activation, layer_normalization
 from zoo.kernels.losses import argmax, smoothed_cross_entropy
-from zoo.kernels.products import bfloat16_dense, bfloat16_logits, int8_dense, int8_logits
+from zoo.kernels.products import bfloat16_dense, int8_dense, int8_logits, tied_logits
 from zoo.kernels.remat import recomputed as recomputed
 from zoo.kernels.search import top_k
 from zoo.kernels.update import apply_gradients
@@ -78,7 +78,7 @@ _RUNS = {
     argmax: tracing_for_cpus,
     apply_gradients: tracing_for_cpus,
     bfloat16_dense: compiled_for_cpus,
-    bfloat16_logits: compiled_for_cpus,
+    tied_logits: compiled_for_cpus,
     int8_dense: compiled_for_cpus,
     int8_logits: compiled_for_cpus,
     top_k: lambda: True,  # on each backend and device, compilers sort a long axis

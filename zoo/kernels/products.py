@@ -4,6 +4,7 @@ There, XLA multiplies in bfloat16 or int8 only if the result has a wider dtype, 
 least two rows, and if a matrix to be transposed is passed to the product as it is (`transpose_b`).
 Otherwise it converts the operands to float32 or int32 first, which takes longer than the product.
 A single row of int8 is therefore computed as two; for one of bfloat16, this would be slower.
+For a single row of float32, XLA copies a transposed matrix if a bias is added to the product.
 """
 
 from keras import ops
@@ -19,13 +20,17 @@ def bfloat16_dense(layer, x):
     return ops.cast(_add_bias(layer, x), layer.compute_dtype)
 
 
-def bfloat16_logits(layer, x):
+def tied_logits(layer, x):
     """The product of a matrix with the embeddings of a `zoo.layers.dense.ReversibleEmbedding`."""
-    dtype = layer.reverse_dtype or layer.compute_dtype
-    if dtype != "bfloat16" or not _is_product(layer):
+    if not _is_product(layer):
         return None
-    x, matrix = ops.cast(x, dtype), ops.cast(layer.embeddings, dtype)
-    return ops.cast(_bfloat16_product(x, matrix, transpose_b=True), dtype)
+    import tensorflow as tf
+
+    dtype = layer.reverse_dtype or layer.compute_dtype
+    with compat.without_autocast():
+        matrix = ops.cast(layer.embeddings, dtype)
+    product = _bfloat16_product if dtype == "bfloat16" else tf.matmul
+    return ops.cast(product(ops.cast(x, dtype), matrix, transpose_b=True), dtype)
 
 
 def int8_dense(layer, x, training=None):

@@ -48,7 +48,7 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
             return by_rows(self._quantized_logits, inputs)
         return super().quantized_call(inputs)
 
-    @kernels.accelerated_by(kernels.bfloat16_logits)
+    @kernels.accelerated_by(kernels.tied_logits)
     def _logits(self, rows):
         if self.reverse_dtype and self.variable_dtype != self.compute_dtype:
             # Where the layer is called on its own, Keras would round the matrix to the compute
