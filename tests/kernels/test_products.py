@@ -83,6 +83,18 @@ def test_compiled_layers_are_those_of_graphs(kind, dtype, shape):
 
 
 @tensorflow_only
+@pytest.mark.parametrize("rows", [1, 3, 33])  # few of them are on the right of the matrix
+def test_large_vocabularies_in_int8(rows):
+    layer = ReversibleEmbedding(2**14 + 1, 8)
+    layer.build((None, None))
+    layer.quantize("int8")
+    x = normal(rows, 8)
+    found = compiled(lambda x: layer(x, reverse=True))(x)
+    # sums of integers are exact; only their scales are rounded
+    np.testing.assert_allclose(found, layer(x, reverse=True), rtol=1e-5, atol=1e-6)
+
+
+@tensorflow_only
 @pytest.mark.parametrize("kind", ["dense", "tied"])
 @pytest.mark.parametrize("dtype, rows", [("bfloat16", 4), ("int8", 1), ("int8", 4)])
 def test_no_matrix_is_converted(kind, dtype, rows):

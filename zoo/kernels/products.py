@@ -4,8 +4,11 @@ There, XLA multiplies in bfloat16 or int8 only if the result has a wider dtype, 
 least two rows, and if a matrix to be transposed is passed to the product as it is (`transpose_b`).
 Otherwise it converts the operands to float32 or int32 first, which takes longer than the product.
 A single row of int8 is therefore computed as two; for one of bfloat16, this would be slower.
+Few rows of int8 take less time on the right of a large matrix.
 For a single row of float32, XLA copies a transposed matrix if a bias is added to the product.
 """
+
+import math
 
 from keras import ops
 
@@ -58,7 +61,11 @@ def int8_logits(layer, x):
     def product(x):
         x, scale = layer.inputs_quantizer(x)
         matrix = compat.stored_matrix(layer)
-        x = tf.matmul(x, matrix, transpose_b=True, output_type=tf.int32)
+        settings = {"transpose_b": True, "output_type": tf.int32}
+        if matrix.shape[0] > 2**14 and (x.shape[0] or math.inf) <= 32:
+            x = tf.transpose(tf.matmul(matrix, x, **settings))
+        else:
+            x = tf.matmul(x, matrix, **settings)
         x = ops.cast(x, layer.compute_dtype)
         return x / (ops.stop_gradient(scale) * layer.embeddings_scale)
 
