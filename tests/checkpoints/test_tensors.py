@@ -58,13 +58,17 @@ def test_safetensors_and_archives(tmp_path):
 
 
 @pytest.mark.parametrize("main", ["model.safetensors", "pytorch_model.bin"])
-def test_several_files(tmp_path, main):
+def test_several_files(tmp_path, main, capsys):
     shutil.copy(GOLDENS / "torch_old.pth", tmp_path / "1.bin")
     save_file(ARRAYS, tmp_path / "2.safetensors")
     places = dict.fromkeys(arrays_of_pytorch(), "1.bin") | dict.fromkeys(ARRAYS, "2.safetensors")
     index = tmp_path / f"{main}.index.json"
     index.write_text(json.dumps({"weight_map": places}))
     assert_equal(read_folder(tmp_path), {**arrays_of_pytorch(), **ARRAYS})
+    shutil.copy(GOLDENS / "torch_old.pth", tmp_path / "pytorch_model.bin")
+    read_folder(tmp_path)
+    assert "Not used: pytorch_model.bin" in capsys.readouterr().out
+    (tmp_path / "pytorch_model.bin").unlink()
     (tmp_path / "1.bin").unlink()
     with pytest.raises(CheckpointError, match="names the file '1.bin', which is not in"):
         read_folder(tmp_path)
@@ -170,5 +174,5 @@ def test_files_of_other_programs(tmp_path, name, message):
         (tmp_path / name).write_bytes(starts[name.split(".")[0]])
     with pytest.raises(CheckpointError, match=message):
         read_file(tmp_path / name).unwrapped("patch_embed.proj.weight")
-    with pytest.raises(CheckpointError, match="contains no weights: none of model.safetensors.ind"):
+    with pytest.raises(CheckpointError, match="contains no weights: none of model.safetensors, "):
         read_folder(tmp_path)

@@ -8,24 +8,14 @@ _ADVICE = {  # pattern of names of files or tensors: what they are, and what to 
     r"^\w+/encoder\.embed_tokens\.": "from fairseq: convert it with a script of transformers 4",
     r"\bencoder_layer_\d+\.": "from torchvision: load timm's model, hf://timm/NAME",
     r"\bvisual\.\w+\.": "from OpenCLIP: load its image encoder in timm, hf://timm/NAME",
-    r"\b(patch_embeddings|word_embeddings|(en|de)coder\.layers\.\d+\.self_attn|wte)\.": (
-        "from Hugging Face's transformers: pass the folder with its config.json"
-    ),
+    r"\b(\w+_embeddings|self_attn|wte)\.": "from transformers: pass the folder with config.json",
     r"-of-\d+\.(safetensors|bin)$": "one of several files: pass the folder, with its index",
-    r"^(pytorch_)?model\.\w+\.(safetensors|bin)$": (
-        "a variant: rename it to model.safetensors or pytorch_model.bin"
-    ),
-    r"^(tf_model\.h5|flax_model\.msgpack)$": (
-        "from TensorFlow or Flax: in transformers 4, from_pretrained(FOLDER, from_tf=True) or "
-        "from_flax=True, then save_pretrained(FOLDER)"
-    ),
+    r"^(pytorch_)?model\.\w+\.(safetensors|bin)$": "a variant: rename it to model.safetensors",
+    r"^tf_model\.h5$|^flax_model\.": "from TensorFlow or Flax: convert it with transformers 4",
     r"\.(h5|keras)$": "from Keras: pass the folder of a run, or of a preset of KerasHub",
     r"\.ckpt\.(index|meta|data-.*)$": "from TensorFlow: convert it with a script of transformers 4",
     r"^(_CHECKPOINT)?_METADATA$": "from Orbax: restore it and save it with numpy.savez",
-    r"\.distcp$": (
-        "from torch.distributed: convert it with python -m "
-        "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE"
-    ),
+    r"\.distcp$": "from torch.distributed: convert it with its format_utils, dcp_to_torch",
     r"^global_step\d+$": "from DeepSpeed: run python zero_to_fp32.py . pytorch_model.bin",
     r"^export\.json$": "part of an export by zoo.export: load the run, or run python -m zoo serve",
     r"^params\.(best|\d+)$": "from Sockeye: train a new model with recipes/translate.py",

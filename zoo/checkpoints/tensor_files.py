@@ -13,23 +13,24 @@ from zoo.checkpoints.tensors import Tensors
 from zoo.errors import CheckpointError, UserError, needed
 
 SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt", ".ckpt", ".tar")  # timm: .pth.tar
-# In order of preference.
-WEIGHTS = (
-    "model.safetensors.index.json",
-    "model.safetensors",
-    "pytorch_model.bin.index.json",
-    "pytorch_model.bin",
+# In order of preference, as in transformers.
+WEIGHTS = tuple(
+    f"{name}{ending}"
+    for name in ("model.safetensors", "pytorch_model.bin")
+    for ending in ("", ".index.json")
 )
 
 
 def read_folder(folder):
     """Reads the `Tensors` of a folder in Hugging Face's format, in one or several files."""
-    for name in WEIGHTS:
-        path = folder / name
-        if path.is_file():
-            return _sharded(path) if path.suffix == ".json" else read_file(path)
-    found = advice(sorted(file.name for file in folder.iterdir()))
-    raise CheckpointError(f"{folder} contains no weights: none of {', '.join(WEIGHTS)}.{found}")
+    found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
+    if found:
+        path, *others = found
+        for other in others:
+            print(f"{folder}: loads {path.name}. Not used: {other.name}.")
+        return _sharded(path) if path.suffix == ".json" else read_file(path)
+    known = advice(sorted(file.name for file in folder.iterdir()))
+    raise CheckpointError(f"{folder} contains no weights: none of {', '.join(WEIGHTS)}.{known}")
 
 
 def read_file(path):

@@ -20,7 +20,6 @@ _KINDS = {  # the first bytes of files that are not UTF-8 text
     b"\xfd7zX": "compressed by xz",
     b"\x28\xb5\x2f\xfd": "compressed by zstd",
     b"BZh": "compressed by bzip2",
-    b"ARRO": "Arrow",
 }
 _HEADERS = set(  # names of columns
     "label labels class category sentiment text sentence source target src tgt reference "
