@@ -13,10 +13,10 @@ On two CPU cores: a perplexity of about 15 on the text of this project, in a qua
 
 import dataclasses
 import pathlib
-from typing import Literal
+from typing import Annotated, Literal
 
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import Normalization, RunSettings, TokenizerKind
+from zoo.training.settings import MAY_CHANGE, Normalization, RunSettings, TokenizerKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Config(RunSettings):
 
     dataset: Literal["zoo"] = "zoo"
     """Built-in text: the documentation and source code of this project; without --text."""
-    text: tuple[str, ...] = ()
+    text: Annotated[tuple[str, ...], MAY_CHANGE] = ()
     """Text files, UTF-8; the last 5 % of each are held out."""
 
     tokenizer: TokenizerKind = "bpe"

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import Limits, Normalization, RunSettings, TokenizerKind
+from zoo.training.settings import DataPath, Limits, Normalization, RunSettings, TokenizerKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Config(RunSettings):
 
     dataset: str | None = None
     """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
-    data_dir: str | None = None
+    data_dir: DataPath = None
     """Folder of prepared TFDS data."""
-    tsv: str | None = None
+    tsv: DataPath = None
     """File with one text per line, without a header: label, tab, text."""
     label_separator: str | None = None
     """Separator of several labels per text, such as |; with --tsv."""

@@ -18,7 +18,7 @@ from typing import Literal
 
 from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import Count, Fraction, ImageSettings
+from zoo.training.settings import Count, DataPath, Fraction, ImageSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Config(ImageSettings):
 
     preset: Literal["pets", "vtab", "cifar", "imagenet", "mae"] = "pets"
     """Published schedule that sets the defaults of the other flags: for a data set, or of MAE."""
-    weights: str | None = None
+    weights: DataPath = None
     """Vision Transformer to start from: published weights, see docs/checkpoints.md, or a run."""
     from_scratch: bool = False
     """Use the architecture and preprocessing of --weights only, and random weights."""

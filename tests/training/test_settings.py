@@ -57,7 +57,9 @@ def test_what_resuming_allows():
     assert set(Some().may_change()) >= {"parts", "patience"}
     config = recipe("translate").Config(out="a")
     assert set(config.stored()) & set(config.may_change()) == {
-        *("epochs", "patience", "beam_size", "length_penalty", "bleu_tokenize")
+        *("epochs", "patience", "beam_size", "length_penalty", "bleu_tokenize"),
+        *("data_dir", "tsv", "source", "target", "valid_source", "valid_target"),
+        *("test_source", "test_target", "weights"),  # paths
     }
     assert not set(config.stored()) & {"out", "resume", "devices", "cache_dir", "checkpoint_steps"}
 

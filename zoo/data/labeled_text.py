@@ -80,7 +80,10 @@ def tsv(path, seed=0, separator=None):
         )
     if separator:
         rows = [(text, _NOT_EMPTY + label) for text, label in rows]
-    return _split(lambda: iter(rows), len(rows), seed, path, separator=separator)
+    data = _split(lambda: iter(rows), len(rows), seed, path, separator=separator)
+    more = sum("\t" in text for text, _ in rows)
+    note = f"Texts with a tab, which perhaps are two columns: {more:,}."
+    return data._replace(notes=(*data.notes, *[note] * bool(more)))
 
 
 def tfds_texts(name, data_dir=None, seed=0):

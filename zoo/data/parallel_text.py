@@ -7,7 +7,7 @@ from zoo.data.tfds_download import prepared_builder, supervised_examples
 from zoo.errors import DataError
 
 _HELD_OUT = 0.05  # share of the pairs, for validation and test each
-_OWN_DATA = "--source FILE --target FILE"
+_OWN_DATA = "--tsv FILE, or --source FILE --target FILE"
 
 
 class ParallelText(NamedTuple):

@@ -156,9 +156,10 @@ def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
     parts = [train, rows_of(0, valid), rows_of(1, test)]
     for purpose, rows in zip(("training", "validation", "test"), parts):
         if next(iter(rows), None) is None:
+            copies = f", {rows.left_out:,} of them are held out as well" * bool(rows.left_out)
             raise DataError(
-                f"{name}: {count:,} rows give none for {purpose}. Provide more text, or separate "
-                "data for validation and test."
+                f"{name}: {count:,} rows give none for {purpose}{copies}. Provide more text, or "
+                "separate data for validation and test."
             )
     return parts
 

@@ -31,6 +31,7 @@ MAY_CHANGE = "is stored, and may change when a run is resumed"
 Count = Annotated[int, Limits(1)]
 Amount = Annotated[float, Limits(0)]
 Fraction = Annotated[float, Limits(0, 1)]
+DataPath = Annotated[str | None, MAY_CHANGE]  # as it differs on another machine
 
 
 class Settings:
@@ -243,7 +244,7 @@ class ImageSettings(RunSettings):
 
     dataset: str = "cifar10"
     """digits (built in), or an image classification data set by its TensorFlow Datasets name."""
-    data_dir: str | None = None
+    data_dir: DataPath = None
     """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg or
     val/<class>/*.jpg; or <class>/*.jpg alone."""
     image_size: Count | None = None
@@ -276,26 +277,26 @@ class TranslationSettings(RunSettings):
 
     dataset: str | None = None
     """phrasebook (built in), or a translation data set by its TensorFlow Datasets name."""
-    data_dir: str | None = None
+    data_dir: DataPath = None
     """Folder of prepared TFDS data."""
-    tsv: str | None = None
+    tsv: DataPath = None
     """File with one pair per line: source, tab, target."""
-    source: str | None = None
+    source: DataPath = None
     """Training file with one source sentence per line."""
-    target: str | None = None
+    target: DataPath = None
     """Training file with the translations, line by line."""
-    valid_source: str | None = None
+    valid_source: DataPath = None
     """Validation sources; held out from the training pairs by default."""
-    valid_target: str | None = None
+    valid_target: DataPath = None
     """Validation translations."""
-    test_source: str | None = None
+    test_source: DataPath = None
     """Test sources; held out from the training pairs by default."""
-    test_target: str | None = None
+    test_target: DataPath = None
     """Test translations."""
     cache_dir: Annotated[str | None, NO_EFFECT] = None
     """Folder of tokenized sentence pairs, which runs and workers share; by default .cache/translate
     beside the run directory."""
-    weights: str | None = None
+    weights: DataPath = None
     """Translation model to fine-tune: published weights, see docs/checkpoints.md, or a run."""
     src_lang: str | None = None
     """Source language, for published weights of several languages."""
