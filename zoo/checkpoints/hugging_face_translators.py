@@ -117,6 +117,8 @@ def tokenizer(path, *args, **kwargs):
     try:
         return SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
     except FileNotFoundError:
+        if not (path.parent / "tokenizer.json").is_file():
+            raise
         raise CheckpointError(
             f"{path.parent} contains no {path.name}, in place of which transformers 5 writes "
             "tokenizer.json: copy it from the published model."
