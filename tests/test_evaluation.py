@@ -120,8 +120,11 @@ def test_texts_have_the_scores_of_the_recipe(texts_run, tmp_path):
     assert scores["accuracy"] == measured(texts_run[1])["test_accuracy"]
     classifier = zoo.load(texts_run[1])
     zoo.export(classifier, tmp_path / "1", top_k=len(classifier.class_names))
+    with open(tmp_path / "texts.tsv", "a") as file:  # a text that is too long for the export
+        file.write(f"{rows[0][0]}\t{'a b ' * 1000}\n")
     exported = zoo.evaluate(tmp_path / "1", str(tmp_path / "texts.tsv"))
     assert exported["class_accuracy"] == scores["class_accuracy"]
+    assert exported["notes"][-1].startswith("Not used: 1, such as 'a b a b")
 
 
 def test_digits_are_divided_by_the_seed_of_the_run(tmp_path):

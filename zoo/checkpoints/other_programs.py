@@ -20,6 +20,7 @@ _ADVICE = {  # pattern of names of files or tensors: what they are, and what to 
     r"^export\.json$": "part of an export by zoo.export: load the run, or run python -m zoo serve",
     r"^params\.(best|\d+)$": "from Sockeye: train a new model with recipes/translate.py",
     r"\.(onnx|gguf|tflite|pt2|ot|xml|msgpack)$": "an export: load the model that was exported",
+    r"\.(part|incomplete|crdownload)$": "not downloaded completely: download it again",
     r"\.(zip|t?gz|tar|7z|rar|xz)$": "an archive: unpack it",
 }
 _STARTS = {  # first bytes of files that are not what their name says

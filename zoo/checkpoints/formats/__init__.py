@@ -101,7 +101,10 @@ def find_format(path, config):
     if path.is_file():
         return google if path.suffix == ".npz" else timm
     if name not in _FORMATS and "architecture" not in config:
-        raise CheckpointError(f"{path / 'config.json'}: the model {name!r} is not supported.")
+        raise CheckpointError(
+            f"{path / 'config.json'}: the model {name!r} is not supported. Supported are those of "
+            f"timm, and {', '.join(_FORMATS)}."
+        )
     if quantized := config.get("quantization_config"):
         raise CheckpointError(f"{path}: quantized weights are not supported ({quantized}).")
     return _FORMATS.get(name, timm)
