@@ -326,6 +326,4 @@ class TranslationSettings(RunSettings):
                 "  --source FILE --target FILE       one sentence per line\n"
                 "  --dataset NAME                    a translation data set of TensorFlow Datasets"
             )
-        if self.dataset:
-            return self.dataset.replace("/", "_")
-        return pathlib.Path(self.tsv or self.source).stem
+        return (self.dataset or pathlib.Path(self.tsv or self.source).stem).replace("/", "_")
