@@ -230,8 +230,11 @@ def exported(folder, **changed):
 @pytest.mark.parametrize(
     "about, message",
     [
-        ({"kind": "image_encoder"}, "only SavedModels of .* It is saved_model of a image_encoder"),
-        ({"format": "onnx"}, "only SavedModels of .* It is onnx of a classifier"),
+        (
+            {"kind": "image_encoder"},
+            "only SavedModels of .* Its format is saved_model, its kind image_encoder",
+        ),
+        ({"format": "onnx"}, "only SavedModels of .* Its format is onnx, its kind classifier"),
         ({"class_names": ["a", "a"]}, "classes of the same name"),
     ],
 )

@@ -15,7 +15,7 @@ _SHOWN = 60  # characters of a text with an error
 
 
 def is_exported(path):
-    """Whether a path is the folder of an export."""
+    """Whether a path is a folder that `zoo.export` wrote."""
     return (pathlib.Path(path) / DESCRIPTION_FILE).is_file()
 
 
@@ -23,13 +23,14 @@ class Exported:
     """A classifier or translator in a SavedModel, called through its signatures.
 
     Args:
-        folder: of the export, such as "serving/digits/1".
+        folder: path of the export, such as "serving/digits/1".
 
     Attributes:
-        errors: lines about the texts that had no answer so far.
+        errors: lines about the texts that were refused so far.
 
     Raises:
-        UserError: if the export has another format, or does not return all classes.
+        UserError: if the export has another format, does not return all classes, or has several
+            classes of the same name.
     """
 
     def __init__(self, folder):
@@ -41,7 +42,7 @@ class Exported:
         if about["format"] != "saved_model" or about["kind"] not in _KINDS:
             raise UserError(
                 f"{folder} cannot be evaluated: only SavedModels of classifiers and translators "
-                f"can. It is {about['format']} of a {about['kind']}."
+                f"can. Its format is {about['format']}, its kind {about['kind']}."
             )
         if len({*self.class_names}) < len(self.class_names):
             raise UserError(f"{folder} has classes of the same name, which cannot be told apart.")
@@ -58,17 +59,17 @@ class Exported:
         self.errors = []
 
     def probabilities(self, items, too_long=None):
-        """The probability of each class, of encoded images or texts: float32 [B, classes].
+        """The probability of each class for encoded images or texts: float32 [B, classes].
 
-        It is NaN for images that cannot be read, and texts that are too long.
+        It is NaN for images that cannot be read, and for texts that are too long.
         """
         places = {name.encode(): place for place, name in enumerate(self.class_names)}
         outputs = self._call(items)
-        found = np.full((len(items), len(places)), np.nan, np.float32)
+        probabilities = np.full((len(items), len(places)), np.nan, np.float32)
         for row in np.flatnonzero(outputs["error"] == b""):
             order = [places[label] for label in outputs["labels"][row]]
-            found[row, order] = outputs["probabilities"][row]
-        return found
+            probabilities[row, order] = outputs["probabilities"][row]
+        return probabilities
 
     def __call__(self, texts):
         """The best translation of each text, "" if it is too long."""
