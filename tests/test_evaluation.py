@@ -54,7 +54,7 @@ def pairs(phrasebook_run, tmp_path_factory):
 
 @pytest.mark.ci
 def test_images_have_the_scores_of_the_recipe(digits_run, tmp_path, capsys):
-    """By the command line; the loss differs by rounding, as it is that of probabilities."""
+    """By the command line."""
     expected, out = measured(digits_run[1]), tmp_path / "new" / "scores.json"
     assert main(["evaluate", str(digits_run[1]), "digits", "--out", str(tmp_path)]) == 2
     assert main(["evaluate", str(digits_run[1]), "digits", "--out", str(out)]) == 0
