@@ -69,7 +69,7 @@ def test_numbers_of_every_kind():
     [
         ({}, spec(tf.int32, None), "either 'instances' or 'inputs'"),
         ({"inputs": [1], "instances": [1]}, spec(tf.int32, None), "either 'instances' or 'inputs'"),
-        ({"instances": []}, spec(tf.int32, None), "not empty"),
+        ({"instances": []}, spec(tf.int32, None), "a non-empty list"),
         ({"instances": {"x": 1}}, spec(tf.int32, None), "must be a list"),
         ({"instances": [[1], [1, 2]]}, spec(tf.int32, None, None), "ragged"),
         ({"instances": [2, [1]]}, spec(tf.int32, None, None), "ragged"),
