@@ -301,7 +301,7 @@ def test_names_that_differ_in_case_or_spaces(folder):
     with pytest.raises(DataError, match="classes without training images: Red, black "):
         image_folder(folder)
     shutil.rmtree(folder / "test")
-    assert "Other classes differ in case or spaces only: RED." in image_folder(folder).notes
+    assert "Other classes differ in case or spaces only: red." in image_folder(folder).notes
 
 
 def test_unused_files_are_counted_and_named(folder):

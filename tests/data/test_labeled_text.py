@@ -51,6 +51,8 @@ def test_blank_lines_are_skipped_and_a_text_may_have_tabs(tmp_path):
     ]
     lines += [f"b\ty{n}" for n in range(300)]
     data = tsv(write(tmp_path / "some.tsv", lines))
+    again = tsv(write(tmp_path / "case.tsv", [*lines, *(f"B\tz{n}" for n in range(300))]))
+    assert again.notes[-2] == "Other classes differ in case or spaces only: b."
     tabs = "Texts with a tab, which perhaps are two columns: 1."
     assert data.notes == ("Not used, with an empty column: 2.", tabs)
     found = [row for part in rows(data) for row in part]

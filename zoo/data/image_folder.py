@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.images import ImageSource, StreamedImages
+from zoo.data.text_rows import case_notes
 from zoo.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
@@ -121,11 +122,11 @@ def _by_class(test, names):
 
     Returns the test images, {class: files}, and notes.
     """
-    classes, found, lines = {name.strip().casefold(): name for name in names}, {}, []
-    other = [name for name in names if name not in classes.values()]
-    lines += [f"Other classes differ in case or spaces only: {', '.join(other)}."] * bool(other)
+    classes, found = {name.strip().casefold(): name for name in names}, {}
+    lines = [*case_notes(names)]
+    exact = {*names} if not lines else {*names, *test}
     for name, files in test.items():
-        same = name if name in names or other else classes.get(name.strip().casefold(), name)
+        same = name if name in exact else classes.get(name.strip().casefold(), name)
         found[same] = [*found.get(same, ()), *files]
         lines += [f"The test images in {name!r} are of the class {same!r}."] * (same != name)
     return found, lines

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.text_rows import divided, empty_notes, read_tsv
+from zoo.data.text_rows import case_notes, divided, empty_notes, read_tsv
 from zoo.data.tfds_download import supervised_examples
 from zoo.data.token_store import Sequences, by_length
 from zoo.errors import DataError
@@ -131,6 +131,7 @@ def _split(read, count, seed, name, valid=None, test=None, class_names=None, sep
     if len(class_names) < (1 if separator else 2):
         least = "a label" if separator else "at least two labels"
         raise DataError(f"{name} must have {least}. Received: {class_names}.")
+    notes += case_notes(class_names)
     unseen = {*class_names} - {label for one in found[0] for label in one}
     if unseen:
         raise DataError(

@@ -116,6 +116,13 @@ def empty_notes(*parts):
     return (f"Not used, with an empty column: {empty:,}.",) * bool(empty)
 
 
+def case_notes(names):
+    """A tuple of a line about classes whose names differ only in case or spaces, or of none."""
+    first = {}
+    other = [name for name in names if first.setdefault(name.strip().casefold(), name) != name]
+    return (f"Other classes differ in case or spaces only: {', '.join(other)}.",) * bool(other)
+
+
 def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
     """Splits rows into training, validation and test rows: a list of three `Rows`.
 

@@ -83,7 +83,7 @@ def translation_scores(translations, references, bleu_tokenize=None):
         metric = metrics[name]
         scores[name] = metric.corpus_score(translations, [references]).score
         scores[f"{name}_signature"] = str(metric.get_signature())
-    same = sum(map(str.__eq__, translations, references))
+    same = sum(a == b for a, b in zip(translations, references, strict=True))
     return {**scores, "exact_match": same / len(references)}
 
 
