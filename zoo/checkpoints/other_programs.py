@@ -39,9 +39,9 @@ def advice(names):
 
 
 def disguised(path):
-    """Returns what a file that cannot be read is, or ""."""
+    """Returns what a file is whose content does not match its name, or ""."""
     with open(path, "rb") as file:
         head = file.read(300)
     if head[257:262] == b"ustar":
         return "it is an archive: unpack it"
-    return next((what for start, what in _STARTS.items() if head.startswith(start)), "")
+    return next((text for start, text in _STARTS.items() if head.startswith(start)), "")
