@@ -21,6 +21,9 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
 
+# What tests compute is small: to share it out among threads takes longer than to compute it.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The processes of pytest-xdist, which start after this, keep less memory of what was freed.
 os.environ.setdefault("MALLOC_ARENA_MAX", "2")
 
@@ -103,11 +106,22 @@ def _resident():
     return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else 0
 
 
-def run_recipe(run, folder, *flags):
-    """Runs a recipe of `tests.interrupted.RUNS` as a user starts it."""
+WITHOUT_XLA = """
+import runpy, sys, zoo.startup
+zoo.startup.import_tensorflow_quietly()
+from zoo.tasks import task
+task.JIT_COMPILE = False
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run_recipe(run, folder, *flags, xla=False):
+    """Runs a recipe of `tests.interrupted.RUNS`, with `xla` as a user starts it."""
     recipe, settings = RUNS[run]
+    python = [sys.executable] if xla else [sys.executable, "-c", WITHOUT_XLA]
     return subprocess.run(
-        [sys.executable, f"recipes/{recipe}.py", *settings.split(), *flags, "--out", str(folder)],
+        [*python, f"recipes/{recipe}.py", *settings.split(), *flags, "--out", str(folder)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -140,7 +154,7 @@ def made_once(tmp_path_factory, pytestconfig):
 @pytest.fixture(scope="session")
 def digits_run(made_once):
     """The digits recipe, shrunk, as a user starts it: (completed process, run folder)."""
-    return made_once("vit_digits", lambda folder: run_recipe("digits", folder))
+    return made_once("vit_digits", lambda folder: run_recipe("digits", folder, xla=True))
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +165,7 @@ def phrasebook_part(made_once):
 
 @pytest.fixture(scope="session")
 def phrasebook_run(made_once, phrasebook_part):
-    """The translation recipe, shrunk, as a user starts it: (completed process, run folder)."""
+    """The translation recipe, shrunk: (completed process, run folder)."""
     flags = ("--tsv", str(phrasebook_part))
     return made_once("translate_phrasebook", lambda folder: run_recipe("pairs", folder, *flags))
 
@@ -166,7 +180,7 @@ def sentences_part(made_once):
 
 @pytest.fixture(scope="session")
 def texts_run(made_once, sentences_part):
-    """The text recipe, shrunk, as a user starts it: (completed process, run folder)."""
+    """The text recipe, shrunk: (completed process, run folder)."""
     flags = ("--tsv", str(sentences_part))
     return made_once("text_sentences", lambda folder: run_recipe("texts", folder, *flags))
 
@@ -174,14 +188,17 @@ def texts_run(made_once, sentences_part):
 @pytest.fixture(scope="session")
 def digits_export(made_once, digits_run):
     """The SavedModel of the digits run: a folder ``.../digits/1``."""
-    return _exported(made_once, digits_run[1], "digits", "--top-k 3")
+    return made_once(
+        "digits", lambda folder: export_by_command_line(digits_run[1], folder / "1", "--top-k 3")
+    )[0]
 
 
 @pytest.fixture(scope="session")
 def phrasebook_export(made_once, phrasebook_run):
     """The SavedModel of the phrasebook run: a folder ``.../en_es/1``; it searches by `SEARCH`."""
     flags = "--n-best 2 --beam-size {beam_size} --length-penalty {length_penalty}"
-    return _exported(made_once, phrasebook_run[1], "en_es", flags.format(**SEARCH))
+    flags, run = flags.format(**SEARCH), phrasebook_run[1]
+    return made_once("en_es", lambda folder: export_by_command_line(run, folder / "1", flags))[0]
 
 
 @pytest.fixture(scope="session")
@@ -205,10 +222,12 @@ def _phrasebook_file(made_once, name, pairs):
     return made_once(name, make)[1]
 
 
-def _exported(made_once, run_folder, name, flags):
-    def make(folder):
-        command = [sys.executable, "-m", "zoo", "export", str(run_folder), str(folder / "1")]
-        subprocess.run([*command, *flags.split()], check=True, capture_output=True, cwd=ROOT)
-        return folder / "1"
+def export_by_command_line(run_folder, folder, flags):
+    """Returns the folder. XLA does not compile: what it compiles, 450 MB, stays."""
+    from zoo.__main__ import main
+    from zoo.tasks import task
 
-    return made_once(name, make)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task, "JIT_COMPILE", False)
+        assert main(["export", str(run_folder), str(folder), *flags.split()]) == 0
+    return folder

@@ -1,14 +1,10 @@
-"""A local server with the part of the Hugging Face Hub's API that downloads models.
-
-`python -m tests.checkpoints.hub_server` prints what `zoo.checkpoints.hub.download` returns, or its
-error, for each name given; the environment says which server it asks.
-"""
+"""A local server with the part of the Hugging Face Hub's API that downloads models."""
 
 import hashlib
 import http.server
 import json
+import os
 import re
-import sys
 import threading
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -83,12 +79,20 @@ def serve(repositories, gated=()):
     return f"http://127.0.0.1:{server.server_port}", asked, stop
 
 
-if __name__ == "__main__":
+def downloaded(names, environment):
+    """{name: (kind, text)}: "folder" and its path, or the kind of an error and what it says.
+
+    Needs a process of its own: `huggingface_hub` reads the environment when it is imported.
+    """
+    os.environ.pop("HF_TOKEN", None)
+    os.environ.update(environment)
     from zoo.checkpoints import hub
     from zoo.errors import UserError
 
-    for _name in sys.argv[1:]:
+    found = {}
+    for name in names:
         try:
-            print(json.dumps([_name, "folder", str(hub.download(_name))]))
+            found[name] = "folder", str(hub.download(f"hf://{name}"))
         except UserError as error:
-            print(json.dumps([_name, type(error).__name__, str(error)]))
+            found[name] = type(error).__name__, str(error)
+    return found

@@ -1,11 +1,10 @@
 """Published models by name, from a local server with the Hub's API, and from the cache."""
 
-import json
-import os
+import multiprocessing
 import pathlib
 import re
-import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -48,24 +47,22 @@ def outcomes(tmp_path_factory):
     }
     url, asked, stop = hub_server.serve(repositories, gated=("me/gated",))
     names = [*repositories, "me/opus@main", "me/no", "me/opus@v9"]
-    try:
-        online = _run(cache, names, HF_ENDPOINT=url)
-    finally:
-        stop()
-    offline = _run(cache, CACHED, HF_ENDPOINT=url, HF_HUB_OFFLINE="1")
-    stopped = _run(cache, ["me/opus"], HF_ENDPOINT=url)
-    empty = _run(tmp_path_factory.mktemp("empty"), ["me/opus"], HF_ENDPOINT=url)
-    return {"online": online, "offline": offline, "stopped": stopped, "empty": empty}, asked
+    empty, online = tmp_path_factory.mktemp("empty"), {"HF_HOME": str(cache), "HF_ENDPOINT": url}
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tensorflow"])
+    with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as processes:
 
+        def run(names, environment):
+            return processes.submit(hub_server.downloaded, names, environment).result()
 
-def _run(cache, names, **environment):
-    names = [f"hf://{name}" for name in names]
-    command = [sys.executable, "-m", "tests.checkpoints.hub_server", *names]
-    environment = {**os.environ, "HF_HOME": str(cache), **environment}
-    environment.pop("HF_TOKEN", None)
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("[")]
-    return {name.removeprefix("hf://"): (kind, text) for name, kind, text in lines}
+        try:
+            found = {"online": run(names, online)}
+        finally:
+            stop()
+        found["offline"] = run(CACHED, {**online, "HF_HUB_OFFLINE": "1"})
+        found["stopped"] = run(["me/opus"], online)
+        found["empty"] = run(["me/opus"], {**online, "HF_HOME": str(empty)})
+    return found, asked
 
 
 @pytest.mark.ci

@@ -10,9 +10,8 @@ import tensorflow_text  # noqa: F401  SavedModels of texts have its operations
 
 import tests.conftest
 import zoo
+from tests.conftest import export_by_command_line
 from tests.deploy.small_models import small_generator, small_text_classifier
-from zoo.__main__ import main
-from zoo.tasks import task
 
 SEARCH = {"beam_size": 3, "length_penalty": 0.6, "max_new_tokens": 6}  # of the generator's export
 
@@ -79,11 +78,6 @@ def generations(made_once):
 def _by_command_line(made_once, name, original, flags):
     def make(folder):
         original.save(folder / "run")
-        with pytest.MonkeyPatch.context() as patch:
-            # What XLA compiles, 450 MB, stays: it is tested with fewer shapes and settings.
-            patch.setattr(task, "JIT_COMPILE", False)
-            paths = [str(folder / "run"), str(folder / name / "1")]
-            assert main(["export", *paths, *flags.split()]) == 0
-        return folder / name / "1"
+        return export_by_command_line(folder / "run", folder / name / "1", flags)
 
     return made_once(f"{name}_export", make)[0]

@@ -189,7 +189,7 @@ WRONG = {
 
 @pytest.mark.parametrize(
     "wrong",
-    ["labels", "NaN", *(pytest.param(name, marks=pytest.mark.slow) for name in ("score", "text"))],
+    ["labels", *(pytest.param(name, marks=pytest.mark.slow) for name in ("NaN", "score", "text"))],
 )
 def test_an_export_that_answers_otherwise_is_not_kept(wrong, tmp_path, monkeypatch):
     make, owner, name, change = WRONG[wrong]
