@@ -34,9 +34,9 @@ SPECIAL = {
 }
 
 
-def certain_translator(settings, **sizes):
+def certain_translator(settings):
     """A translator that does not search among padding and start: CTranslate2 shares out theirs."""
-    small = small_translator(logits_bias=True, **sizes)
+    small = small_translator(logits_bias=True, num_layers=1)
     bias = np.zeros(small.model.target_vocab_size)
     bias[[PAD_ID, BOS_ID]] = -30.0
     small.model.output_bias.assign(bias)
@@ -91,9 +91,7 @@ def test_an_engine_computes_for_several_threads(engine):
         np.testing.assert_allclose(mine, other, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name, beam_size", [("as trained", 1), ("as trained", 3), ("Marian", 3), ("mBART", 1)]
-)
+@pytest.mark.parametrize("name, beam_size", [("Marian", 3), ("mBART", 1)])
 def test_ctranslate2_finds_the_translations_of_the_model(name, beam_size):
     """With scores of the zoo's length penalty, which for `Marian` is that of CTranslate2.
 
@@ -110,7 +108,7 @@ def test_ctranslate2_finds_the_translations_of_the_model(name, beam_size):
     assert_same(found, translator.n_best(TEXTS, **greedy))
 
 
-@pytest.mark.parametrize("name", ["as trained", "mBART"])
+@pytest.mark.parametrize("name", [pytest.param("as trained", marks=pytest.mark.slow), "mBART"])
 def test_ctranslate2_obeys_search_options(name):
     """Greedy search; `repetition_penalty` differs where the start token occurs again."""
     translator = certain_translator(SPECIAL[name])
@@ -127,18 +125,13 @@ def test_ctranslate2_obeys_search_options(name):
         assert translator(TEXTS, **options) == expected
 
 
-@pytest.mark.parametrize(
-    "name, early_stopping", [("as trained", "never"), ("as trained", False), ("mBART", "never")]
-)
+@pytest.mark.parametrize("name, early_stopping", [("as trained", False), ("mBART", "never")])
 def test_ctranslate2_finds_all_translations_of_few_tokens(name, early_stopping):
     """In the order of the zoo: by default, those that were cut off come last.
 
     There are at most as many of one token as tokens that can be generated, and one that is forced.
     """
-    translator = certain_translator(
-        {**SPECIAL[name], "early_stopping": early_stopping}, num_layers=1
-    )
-    translator.jit_compile = False
+    translator = certain_translator({**SPECIAL[name], "early_stopping": early_stopping})
     engine = create_engine(translator, "ctranslate2", "float32")
     for options in (
         {"max_length": 1, "n": 310, "length_penalty": 1.3},
@@ -157,7 +150,7 @@ def assert_same(found, expected):
 
 
 def test_translations_are_sorted_by_their_scores():
-    small = small_translator()
+    small = small_translator(num_layers=1)
     loaded = Translator(small.model, *[small.source_tokenizer] * 2, early_stopping=True)
     for dtype in ("float32", "int8"):
         loaded.engine = create_engine(loaded, "ctranslate2", dtype)
@@ -167,7 +160,7 @@ def test_translations_are_sorted_by_their_scores():
 
 
 def test_what_an_engine_does_not_compute_is_computed_by_the_model(tmp_path):
-    original = small_translator()
+    original = small_translator(num_layers=1)
     original.save(tmp_path)
     loaded = zoo.load(tmp_path, engine="ctranslate2")
     assert loaded.score(LINES, LINES[::-1]) == original.score(LINES, LINES[::-1])
@@ -191,9 +184,8 @@ def test_a_model_that_computes_nan_has_no_translation():
     kernel = small.model.output_projection.kernel
     kernel.assign(np.full(kernel.shape, np.nan))
     small.engine = create_engine(small, "ctranslate2", "float32")
-    for beam_size in (1, 3):
-        with pytest.raises(TaskError, match="There is no result"):
-            small(["The cat sat."], beam_size=beam_size)
+    with pytest.raises(TaskError, match="There is no result"):
+        small(["The cat sat."], beam_size=1, max_length=8)
 
 
 def test_errors(tmp_path, monkeypatch):

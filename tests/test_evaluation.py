@@ -32,6 +32,7 @@ from zoo.text import BOS_ID, EOS_ID
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training.translation_scores import compared_translations
 
+slow = pytest.mark.slow
 NOTE = ("Not used, with an empty column: 1.",)
 SIZES = {"embed_dim": 8, "num_heads": 2, "num_layers": 1}
 
@@ -69,7 +70,12 @@ def test_images_have_the_scores_of_the_recipe(digits_run, tmp_path, capsys):
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    "options", [{"engine": "onnxruntime"}, {"engine": "openvino"}, {"dtype": "bfloat16"}], ids=str
+    "options",
+    [
+        {"engine": "onnxruntime"},
+        *(pytest.param(x, marks=slow) for x in ({"engine": "openvino"}, {"dtype": "bfloat16"})),
+    ],
+    ids=str,
 )
 def test_engines_and_dtypes_have_the_scores_of_the_run(digits_run, options):
     """Tolerance of the loss: bfloat16, which rounds to 8 bits."""

@@ -79,6 +79,7 @@ def test_lora_trains_saves_and_exports_on_two_devices(weights, tmp_path):
     zoo.export(zoo.load(out), tmp_path / "export")
 
 
+@pytest.mark.slow
 def test_a_run_is_not_resumed_with_other_metadata_of_the_weights(weights, tmp_path, monkeypatch):
     """They are not in the checkpoints, unlike the weights."""
     folder, out = tmp_path / "weights", tmp_path / "run"

@@ -121,9 +121,9 @@ def parts_of(batches, workers, replicas, count):
     "workers, replicas, options",
     [
         (2, 2, {"min_crop_area": 0.3}),
-        pytest.param(1, 2, {}, marks=pytest.mark.ci),
+        pytest.param(1, 2, {}, marks=pytest.mark.slow),
         pytest.param(3, 3, {"accumulation": 2}, marks=pytest.mark.ci),
-        pytest.param(2, 6, {}, marks=pytest.mark.ci),
+        pytest.param(2, 6, {}, marks=pytest.mark.slow),
     ],
 )
 def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options):

@@ -39,7 +39,8 @@ def exported(tmp_path_factory):
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_model_computes_the_same(settings, tmp_path):
     """Log-probabilities of random tokens, see `zoo.deploy.checks`; float32 sums of this size."""
-    checked = ctranslate2_format.write(small_translator(**settings), tmp_path)["checked"]
+    translator = small_translator(**{"num_layers": 1, **settings})
+    checked = ctranslate2_format.write(translator, tmp_path)["checked"]
     assert checked["compared"] == "largest_difference" and checked["largest_difference"] < 1e-4
 
 
@@ -71,8 +72,7 @@ def test_a_wrong_model_is_noticed(dtype, tmp_path, monkeypatch):
         ctranslate2_format.write(small, tmp_path, dtype)
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_translations_are_those_of_the_zoo(exported, beam_size):
+def test_translations_are_those_of_the_zoo(exported, beam_size=3):
     """Without a length penalty, which CTranslate2 defines differently.
 
     Beam searches may differ, but those of these texts do not.

@@ -77,7 +77,7 @@ def test_a_saved_model_names_the_patch_size(served):
     "settings",
     [
         {"interpolation": "bilinear"},
-        {"positions": "rotary", "pool": "mean"},
+        pytest.param({"positions": "rotary", "pool": "mean"}, marks=pytest.mark.slow),
         pytest.param({"positions": "sinusoidal"}, marks=pytest.mark.slow),
         pytest.param({"positions": "relative"}, marks=pytest.mark.slow),
     ],
@@ -99,9 +99,9 @@ def test_onnx_takes_pixels_of_any_size(settings, dtype, tmp_path):
             run(pixels=pixels_of(size))
 
 
-@pytest.mark.parametrize("settings", [{}, {"positions": "rotary", "pool": "mean"}], ids=str)
-def test_litert_takes_pixels_of_any_size(settings, tmp_path):
-    classifier = small_classifier(num_layers=1, **settings)
+@pytest.mark.slow
+def test_litert_takes_pixels_of_any_size(tmp_path):
+    classifier = small_classifier(num_layers=1)
     zoo.export(classifier, tmp_path / "1", format="litert", dynamic_size=True)
     run = Interpreter(str(tmp_path / "1" / "model.tflite")).get_signature_runner()
     for size in SIZES:

@@ -49,7 +49,7 @@ def test_every_kind_of_vit_is_exported(settings, tmp_path):
     np.testing.assert_allclose(features, pooled, atol=1e-4 if tolerance < 1e-3 else 0.2)
 
 
-@pytest.mark.parametrize("kind", ["images", "texts"])
+@pytest.mark.parametrize("kind", ["images", pytest.param("texts", marks=pytest.mark.slow)])
 def test_several_labels(kind, digits_run, tmp_path):
     """All classes are returned, each with its sigmoid, and the folder says so."""
     classifier = zoo.load(digits_run[1]) if kind == "images" else small_text_classifier()

@@ -72,24 +72,15 @@ def test_a_classifier(format, written):
     [
         slow({"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1}),
         slow({"attention": "linear", "positions": "rotary"}),
-        {"attention": "blockwise", "positions": "relative", "image": (24, 24, 3), "patch_size": 1},
+        slow(
+            {"attention": "blockwise", "positions": "relative", "image": (24, 24, 3)}
+            | {"patch_size": 1}
+        ),
     ],
 )
 def test_classifiers_with_other_layers(format, options, tmp_path):
     classifier = small_classifier(**options)
     assert_same(format, classifier, format.write(classifier, tmp_path), tmp_path)
-
-
-@formats
-def test_mixed_precision_is_exported_in_float32(format, tmp_path):
-    classifier = small_classifier("mixed_bfloat16", num_layers=1)
-    format.write(classifier, tmp_path)
-    images = random_images(classifier, 5)
-    found = model_of(format, tmp_path)(pixels=images)["probabilities"]
-    assert found.dtype == np.float32
-    exact = small_classifier(num_layers=1)
-    exact.model.set_weights(classifier.model.get_weights())
-    np.testing.assert_allclose(found, exact.probabilities(list(images)), **TOLERANCE)
 
 
 @formats
@@ -123,7 +114,7 @@ LOW_PRECISION = {"float16": (0.65, 5e-3), "int8": (0.45, 0.1)}
 
 
 @formats
-@pytest.mark.parametrize("dtype", LOW_PRECISION)
+@pytest.mark.parametrize("dtype", [slow("float16"), "int8"])
 def test_low_precision(format, dtype, tmp_path):
     """Smaller by far, and a little different."""
     original = small_classifier(embed_dim=64, ff_dim=256, num_layers=1)

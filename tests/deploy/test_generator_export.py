@@ -136,6 +136,7 @@ def test_every_kind_of_model_is_exported(settings, tmp_path):
     assert drawn["scores"].max() < 0 and set(drawn["error"]) == {b""}
 
 
+@pytest.mark.slow
 def test_the_graph_of_gpt2_needs_tensorflow_alone(tmp_path):
     tokenizer = gpt2()
     sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 24, "max_length": 20}

@@ -115,7 +115,7 @@ def test_a_grace_time_that_is_over(slow):
     assert not answered
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_server_that_is_stopped_while_it_loads_a_model(slow, tmp_path):
     """Quietly; its port is open, and what it loads is being warmed up."""
     folder, port = shutil.copytree(slow, tmp_path / "toy" / "1"), toys.free_port()

@@ -29,7 +29,7 @@ from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import adamw, muon, transformer_adam, transformer_muon
 from zoo.training.trainer import Trainer
 
-token_batches.MAX_SHAPES = 4  # fewer to compile
+token_batches.MAX_SHAPES = 2  # fewer to compile
 
 STEPS_PER_EPOCH, EPOCHS = 10, 2
 SIZES = {"embed_dim": 32, "num_heads": 4, "ff_dim": 32, "dropout": 0.0}

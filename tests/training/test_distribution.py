@@ -17,9 +17,9 @@ from zoo.training import distribution
 from zoo.training.distribution.strategy import _slurm_config, enter_cluster
 
 ROOT = pathlib.Path(__file__).parents[2]
-FAST = ("vit_float16", "translation", "masks")
+FAST = ("translation", "masks")
 SLOW = (
-    *("vit", "text", "vit_muon", "translation_muon"),
+    *("vit_float16", "vit", "text", "vit_muon", "translation_muon"),
     *("vit_fewer_rows_than_replicas", "vit_halves", "vit_dropout", "vit_dropout_again"),
     *("vit_bfloat16", "vit_compiled", "translation_not_accumulated", "translation_dropout"),
 )
@@ -203,24 +203,24 @@ TOLERANCES = {"vit_float16": 2e-3, "vit_bfloat16": 1e-2}
 def test_replicas_train_to_the_same(trained):
     """Losses and accuracies of training and validation, and weights after 20 steps.
 
-    The batch of 31 images and the token batches do not divide; gradients are clipped; the weights
-    of the ViT are averaged, and the gradients of the translation model accumulated over two batches
-    of different shapes. In float16 a gradient overflows in the last row of one step.
+    Token batches do not divide, and gradients are accumulated over two of different shapes.
     """
-    one, two = trained(1, 1, FAST), trained(1, 2, FAST)
-    for case in set(FAST) - {"masks"}:
-        assert_equal(one, two, case, TOLERANCES.get(case, 1e-5))
-    assert one["vit_float16/iterations"] == two["vit_float16/iterations"] == 19, "of 20 steps"
+    assert_equal(trained(1, 1, FAST), trained(1, 2, FAST), "translation")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes, devices", [(1, 2), (1, 3), (2, 1), (3, 1), (2, 2)])
 def test_replicas_train_to_the_same_in_all_cases(trained, processes, devices):
+    """The batch of 31 images does not divide; gradients are clipped; the ViT's weights averaged.
+
+    In float16 a gradient overflows in the last row of one step.
+    """
     for cases in (FAST, SLOW):
         expected, found = trained(1, 1, cases), trained(processes, devices, cases)
         for case in cases:
             if "dropout" not in case and case != "masks":
                 assert_equal(expected, found, case, TOLERANCES.get(case, 1e-5))
+    assert found["vit_float16/iterations"] == expected["vit_float16/iterations"] == 19, "of 20"
 
 
 @pytest.mark.ci
