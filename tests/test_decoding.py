@@ -121,10 +121,9 @@ def test_the_widest_beam_finds_what_trying_everything_finds(log_probs, alpha):
         assert set(cut) == set(itertools.product(range(3, 6), repeat=LENGTH))
 
 
-@pytest.mark.parametrize("seed, alpha", [(0, 0.0), (1, 0.6)])
-def test_scores_are_log_probabilities_over_the_penalty(alpha, seed):
-    model, source = model_of(9, seed=seed), sources(4, seed=seed)
-    for found in (greedy(model, source, 7, alpha=alpha), beam(model, source, 3, 7, alpha=alpha)):
+def test_scores_are_log_probabilities_over_the_penalty(alpha=0.6):
+    model, source = model_of(9, seed=1), sources(4, seed=1)
+    for found in (greedy(model, source, 6, alpha=alpha), beam(model, source, 3, 6, alpha=alpha)):
         for row in range(4):
             tokens = [without_padding(tokens) for tokens in found.tokens[row]]
             expected = log_probs_of(model, source[row : row + 1], tokens)
@@ -146,10 +145,9 @@ def test_the_length_penalty_is_the_papers_or_that_of_other_libraries():
     assert float(length_penalty(7, LengthPenalty(0.6))) == float(length_penalty(7, 0.6))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_beam_of_one_is_greedy(seed):
+def test_a_beam_of_one_is_greedy():
     """Without a length penalty: with one, a longer hypothesis may score higher later."""
-    model, source = model_of(20, seed=seed), sources(5, seed=seed)
+    model, source = model_of(20), sources(5)
     expected, found = greedy(model, source, 9), beam(model, source, 1, 9, alpha=0.0)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_allclose(found.scores, expected.scores, atol=TOLERANCE)
@@ -210,9 +208,7 @@ class _Position(NamedTuple):
         return self
 
 
-@pytest.mark.parametrize(
-    "beam_size, alpha", [(1, 0.6), (2, 0.0), (2, 1.5), (2, -0.5), (4, 0.6), (4, 1.5), (4, -0.5)]
-)
+@pytest.mark.parametrize("beam_size, alpha", [(1, 0.6), (2, 0.0), (2, -0.5), (4, 1.5)])
 def test_stopping_early_loses_nothing(beam_size, alpha):
     """The best is that of a search that never stops, with beams narrower than the search space."""
     random = np.random.default_rng(0)
@@ -302,26 +298,26 @@ def test_a_batch_gives_what_each_sentence_gives_alone(early_stopping):
     """With few words, some sentences have enough hypotheses long before others."""
     model, source = model_of(6, spread=2.0, seed=1), sources(8)
     for search in (
-        lambda s: greedy(model, s, 10),
-        lambda s: beam(model, s, 3, 10, early_stopping=early_stopping),
+        lambda s: greedy(model, s, 8),
+        lambda s: beam(model, s, 3, 8, early_stopping=early_stopping),
     ):
         together = search(source)
-        for row in (0, 3, 5):
+        for row in (0, 5):
             alone = search(source[row : row + 1])
             np.testing.assert_array_equal(together.tokens[row], alone.tokens[0])
             np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=TOLERANCE)
 
 
 @pytest.mark.parametrize(
-    "beam_size, early_stopping", [(1, None), (2, "never"), (5, "never"), (2, False), (2, True)]
+    "beam_size, early_stopping", [(1, None), (3, "never"), (2, False), (2, True)]
 )
 def test_each_sentence_has_its_own_maximum_length(beam_size, early_stopping):
     """In a buffer for the longest; it finds what a search of this sentence alone finds."""
-    model, source, lengths = model_of(9), sources(3), [1, 6, 3]
+    model, source, lengths = model_of(9), sources(2), [5, 3]
     settings = {"beam_size": beam_size, "early_stopping": early_stopping}
     search = greedy_search if beam_size == 1 else functools.partial(beam_search, **settings)
     cache, each = model.start(source, 6, beam_size), ops.convert_to_tensor(lengths, "int32")
-    found = as_numpy(search(model.step, cache, 3, SPECIAL, each, alpha=0.6, buffer_length=6))
+    found = as_numpy(search(model.step, cache, 2, SPECIAL, each, alpha=0.6, buffer_length=6))
     for row, length in enumerate(lengths):
         cache = model.start(source[row : row + 1], length, beam_size)
         alone = as_numpy(search(model.step, cache, 1, SPECIAL, length, alpha=0.6))
@@ -333,9 +329,9 @@ def test_each_sentence_has_its_own_maximum_length(beam_size, early_stopping):
 
 def test_what_follows_the_end_is_padding():
     model, source = model_of(6), sources(8)
-    found = beam(model, source, 4, 12)
+    found = beam(model, source, 4, 8)
     ended = 0
-    for tokens in found.tokens.reshape(-1, 12):
+    for tokens in found.tokens.reshape(-1, 8):
         assert SPECIAL.start not in tokens
         if SPECIAL.end in tokens:
             ended += 1
@@ -411,11 +407,10 @@ def test_options_in_searches(beam_size):
             return as_numpy(greedy_search(*settings, **options))
         return as_numpy(beam_search(*settings, beam_size, **options))
 
-    together = search(slice(0, 3))
+    together, alone = search(slice(0, 3)), search(slice(1, 2))
+    np.testing.assert_array_equal(together.tokens[1], alone.tokens[0])
+    np.testing.assert_allclose(together.scores[1], alone.scores[0], atol=TOLERANCE)
     for row, length in enumerate((2, 1, 0)):
-        alone = search(slice(row, row + 1))
-        np.testing.assert_array_equal(together.tokens[row], alone.tokens[0])
-        np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=TOLERANCE)
         for tokens in map(without_padding, together.tokens[row]):
             assert tokens[:length] == tuple(first[row, :length]) and tokens[-1] == SPECIAL.end
             assert len(tokens) > length + 3 and 4 not in tokens[length:]
@@ -478,15 +473,15 @@ def test_sampling_frequencies_follow_the_softmax(options, expected):
 
 def test_a_draw_depends_on_its_random_numbers_alone():
     model, source = model_of(20), sources(4)
-    uniforms = np.random.default_rng(0).random((4, 3, 8), np.float32)
+    uniforms = np.random.default_rng(0).random((4, 3, 6), np.float32)
 
     def draws(rows):
-        cache = model.start(source[rows], 8, 3)
-        return as_numpy(sample(model.step, cache, uniforms[rows], SPECIAL, 8)).tokens
+        cache = model.start(source[rows], 6, 3)
+        return as_numpy(sample(model.step, cache, uniforms[rows], SPECIAL, 6)).tokens
 
     together = draws(slice(0, 4))
     np.testing.assert_array_equal(draws(slice(2, 3))[0], together[2])
-    assert len({tuple(tokens) for tokens in together.reshape(-1, 8)}) > 6
+    assert len({tuple(tokens) for tokens in together.reshape(-1, 6)}) > 6
     for extreme in (0.0, np.nextafter(np.float32(1), np.float32(0))):
         uniforms[:] = extreme
         assert (draws(slice(0, 4)) < 20).all()
@@ -496,7 +491,7 @@ def test_the_best_hypothesis_needs_no_others():
     """The search stops when it has ended, and finds the same."""
     model, source = model_of(9, spread=3.0), sources(16)
     for alpha in (-0.5, 0.6):
-        settings = {"beam_size": 5, "length": 12, "alpha": alpha}
+        settings = {"beam_size": 4, "length": 8, "alpha": alpha}
         found = [beam(model, source, **settings, best_only=value) for value in (False, True)]
         for field in zip(*found):
             np.testing.assert_array_equal(*(values[:, 0] for values in field))

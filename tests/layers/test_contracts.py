@@ -181,7 +181,7 @@ def test_channels_stay_last(name):
 
 @each_layer
 def test_save_load_save(case, tmp_path):
-    contracts.check_save_load_save(case, tmp_path)
+    contracts.check_save_load_save(case, tmp_path, times=1)
 
 
 @each_layer

@@ -66,7 +66,7 @@ def test_hypotheses_that_follow_each_other(settings):
     source[1, 3:] = 0
     cache = model.start(ops.convert_to_tensor(source), 8, 3)
     written = np.zeros((2, 3, 0), "int32")
-    for _ in range(4):
+    for _ in range(3):
         tokens = random.integers(3, 30, (2, 3)).astype("int32")
         logits, cache = model.step(ops.convert_to_tensor(tokens), cache)
         written = np.concatenate([written, tokens[:, :, None]], axis=2)
@@ -233,7 +233,7 @@ def test_in_mixed_precision_the_weights_of_the_tied_output_layer_are_not_rounded
     np.testing.assert_allclose(found, hidden @ matrix.T, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_lora_on_a_tied_embedding(dtype):
     model = zoo.transformer(**SIZES, shared="target", dtype=dtype)
     before = numpy(model({"source": ids(2, 7), "target": ids(2, 3)}))

@@ -228,7 +228,7 @@ def test_a_graph_for_images_of_any_size(settings, jit_compile):
     model, random = shaken(zoo.vit(**SMALL, **settings)), np.random.default_rng(2)
     signature = [tf.TensorSpec((None, None, None, 3))]
     graph = tf.function(model, input_signature=signature, jit_compile=jit_compile)
-    for size in [(8, 12), (12, 8), (4, 4), (16, 20), (4, 44)]:
+    for size in [(8, 12), (16, 20), (4, 44)]:
         images = random.normal(size=(2, *size, 3)).astype("float32")
         np.testing.assert_allclose(numpy(graph(images)), numpy(model(images)), atol=TOLERANCE)
     # a wrong size fails, and does not become more or fewer examples

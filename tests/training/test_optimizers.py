@@ -56,7 +56,7 @@ def test_only_matrices_decay(optimizer):
 
 @pytest.mark.parametrize(
     "optimizer, options",
-    [(adamw, {}), (muon, {}), *((make, {"rate_factors": [0.5] * 37}) for make in (adamw, sgd))],
+    [(muon, {}), *((make, {"rate_factors": [0.5] * 37}) for make in (adamw, sgd))],
 )
 def test_a_loaded_model_trains_on_identically(optimizer, options, tmp_path):
     """Bit for bit: the config has the factors and the exemptions from weight decay."""
@@ -67,13 +67,13 @@ def test_a_loaded_model_trains_on_identically(optimizer, options, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded.optimizer) is type(model.optimizer)
-    for trained in (model, loaded) * 4:
+    for trained in (model, loaded) * 2:
         trained.optimizer.apply(gradients, trained.trainable_variables)
     for found, expected in zip(loaded.weights, model.weights, strict=True):
         np.testing.assert_array_equal(found.numpy(), expected.numpy())
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "bfloat16", "float64"])
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_muon_moves_the_matrices_of_blocks_alike_in_all_directions(precision, same_policy):
     """Their updates are close to orthogonal, of AdamW's size; all else moves as with AdamW."""
     keras.config.set_dtype_policy(precision)
