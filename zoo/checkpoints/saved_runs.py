@@ -2,6 +2,7 @@
 
 import functools
 import json
+import operator
 import tempfile
 import zipfile
 
@@ -11,13 +12,7 @@ import numpy as np
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensors import Tensors
-from zoo.checkpoints.vision_transformer import (
-    HEAD_LAYERS,
-    adapted,
-    has_grid,
-    resized_positions,
-    with_channels,
-)
+from zoo.checkpoints.vision_transformer import HEAD_LAYERS, adaptations, with_channels
 from zoo.errors import CheckpointError, TaskError, UserError
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
@@ -27,8 +22,11 @@ from zoo.tasks.task import MODEL_FILE, read_config
 from zoo.tasks.translator import Translator
 
 _TASKS = (ImageClassifier, TextClassifier, ImageEncoder, TextEncoder, Translator, TextGenerator)
-_PATCHES = "layers/patch_embed/projection/vars"
-_POSITIONS = "positions/vars/0"  # end of the path of learned positions
+# By the paths of `adaptations`: the layer, and a part of the names of its arrays in the file.
+_ADAPTED = {
+    "patch_embed/projection/kernel": ("patch_embed.projection", "/patch_embed/projection/vars/"),
+    "patch_positions/embeddings": ("patch_positions", "positions/vars/"),
+}
 
 
 def load(folder, options):
@@ -91,20 +89,13 @@ def _changed_vit(folder, config, description, options):
 
         settings = {**config["config"], "num_classes": len(names)}
         model = create_model(create, stored, settings, options)
-        resizes = model.positions == "learned" and not has_grid(model, native)
-        replaced = [model.head, model.distillation_head] if is_new else []
-        replaced += [model.patch_positions] if resizes else []
-        adapts = model.input_shape[2] != native[2]
-        replaced += [model.patch_embed.projection] if adapts else []
-        _assign(model, stored, file.filename, replaced)
-        if resizes:
-            [path] = [path for path in stored if path.endswith(_POSITIONS)]
-            positions = resized_positions(stored[path], model, native)
-            model.patch_positions.embeddings.assign(positions)
-        if adapts:
-            kernel, bias = (stored[f"{_PATCHES}/{index}"] for index in (0, 1))
-            kernel = adapted(folder, native[2], model.input_shape[2], kernel)
-            model.patch_embed.projection.set_weights([kernel, bias])
+        changes = adaptations(model, native, folder)
+        layers = {path: operator.attrgetter(_ADAPTED[path][0])(model) for path in changes}
+        heads = [model.head, model.distillation_head] if is_new else []
+        _assign(model, stored, file.filename, [*heads, *layers.values()])
+        for path, function in changes.items():
+            first, *others = [stored[name] for name in stored if _ADAPTED[path][1] in name]
+            layers[path].set_weights([function(first), *others])
     task = ImageClassifier if names else ImageEncoder
     changed = task.from_description({**description, "class_names": names}, model)
     changed.preprocessing = changed.preprocessing.with_shape(model.input_shape)

@@ -44,14 +44,8 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
         return vit(input_shape=with_channels(input_shape, native), **others)
 
     model = create_model(create, tensors, {**settings, "num_classes": len(names)}, options)
-    path, channels = "patch_embed/projection/kernel", model.input_shape[2]
-    if channels != native[2]:
-        adapt = functools.partial(adapted, tensors.path, native[2], channels)
-        table = {**table, path: changed(table[path], adapt)}
-    path = "patch_positions/embeddings"
-    if path in table and not has_grid(model, native):
-        resize = functools.partial(resized_positions, model=model, native=native)
-        table = {**table, path: changed(table[path], resize)}
+    changes = adaptations(model, native, tensors.path)
+    table |= {path: changed(table[path], function) for path, function in changes.items()}
     assign(model, tensors, table, ignored, kept)
     images = preprocessing.with_shape(model.input_shape)
     return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
@@ -68,13 +62,29 @@ def with_channels(input_shape, native):
     return (*map(int, input_shape), *native[len(input_shape) :])
 
 
-def adapted(path, old, new, kernel):
+def adaptations(model, native, name):
+    """Functions that adapt weights for images of the `native` shape to a model, by variable.
+
+    `name` is the name of the weights, for a printed line. Returns {path of a variable: function}.
+    """
+    functions, old, channels = {}, native[2], model.input_shape[2]
+    if channels != old:
+        print(f"{name}: patches, mean and deviation are adapted from {old} channels to {channels}.")
+        adapt = functools.partial(_adapted, old=old, new=channels)
+        functions["patch_embed/projection/kernel"] = adapt
+    grid = patch_grid(native[:2], model.patch_size)
+    if model.positions == "learned" and grid != model.grid(model.input_shape[:2]):
+        resize = functools.partial(_resized, model=model, grid=grid)
+        functions["patch_positions/embeddings"] = resize
+    return functions
+
+
+def _adapted(kernel, old, new):
     """Adapts the kernel of patches [P·P·C, E] from `old` to `new` channels, as timm does.
 
     A single channel gets the sum over the old ones. Several repeat the old ones, scaled so that the
     outputs for gray images are the same.
     """
-    print(f"{path}: patches, mean and deviation are adapted from {old} channels to {new}.")
     x = np.asarray(kernel, "float32").reshape(-1, old, kernel.shape[-1])
     if new == 1:
         x = x.sum(axis=1)
@@ -83,15 +93,9 @@ def adapted(path, old, new, kernel):
     return x.astype(kernel.dtype).reshape(-1, kernel.shape[-1])
 
 
-def has_grid(model, input_shape):
-    """Whether images of this shape have as many rows and columns of patches as the model's."""
-    return patch_grid(input_shape[:2], model.patch_size) == model.grid(model.input_shape[:2])
-
-
-def resized_positions(positions, model, native):
-    """Resizes learned positions [n, E] from images of the `native` shape to those of the model."""
+def _resized(positions, model, grid):
+    """Resizes learned positions [n, E] of a grid of patches to that of the model."""
     prefix = model.num_prefix_tokens if model.prefix_positions else 0
-    grid = patch_grid(native[:2], model.patch_size)
     layer = LearnedPositions(grid, prefix, model.interpolation)
     layer.build((None, None, model.embed_dim))
     layer.embeddings.assign(positions)
