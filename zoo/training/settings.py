@@ -225,9 +225,9 @@ class RunSettings(Settings):
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     precision: Precision = "float32"
     """Mixed precision computes in 16 bits, with weights in float32; auto is that of the run to
-    resume, or mixed_bfloat16 on CPUs whose matrix products are more than 1.25 times as fast."""
+    resume, or mixed_bfloat16 on CPUs that multiply matrices more than 1.25 times as fast in it."""
     jit_compile: Annotated[Literal["auto", True, False], NO_EFFECT] = "auto"
-    """Compile steps with XLA, which takes time for each shape; auto: on GPUs, if there is one."""
+    """Compile steps with XLA; auto: on GPUs, if all batches have one shape, as each takes time."""
     remat: Annotated[bool, NO_EFFECT] = False
     """Recompute the blocks of the model in the backward pass: less memory, more time."""
     checkpoint_minutes: Annotated[Amount, NO_EFFECT] = 10.0
