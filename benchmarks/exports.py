@@ -67,7 +67,7 @@ def test_data(run_folder, count):
             rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1 : count + 1]
         return [row[0] for row in rows], [row[1] for row in rows]
     from zoo.data.images import sample
-    from zoo.data.selection import load_images
+    from zoo.training.image_run import load_images
 
     settings = json.loads((run_folder / "config.json").read_text(encoding="utf-8"))["config"]
     config = runpy.run_path(str(ROOT / "recipes" / "vit_cifar10.py"))["Config"]

@@ -49,7 +49,7 @@ def training(changed, data, config):
 def arrays(folder, changed):
     import tensorflow as tf
 
-    from zoo.data.selection import load_images
+    from zoo.training.image_run import load_images
 
     config = load(changed)[1]
     data, size = load_images(config), config.batch_size
@@ -72,7 +72,7 @@ def batches_of(config, data):
 
 
 def recipe(folder, changed):
-    from zoo.data.selection import load_images
+    from zoo.training.image_run import load_images
 
     config = load(changed)[1]
     data = load_images(config)
@@ -81,7 +81,7 @@ def recipe(folder, changed):
 
 
 def alone(folder, changed):
-    from zoo.data.selection import load_images
+    from zoo.training.image_run import load_images
 
     config = load(changed)[1]
     batches = iter(batches_of(config, load_images(config)))

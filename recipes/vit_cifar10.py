@@ -111,10 +111,9 @@ DIGITS = Config(
 
 def main(config):
     from zoo.data.pipeline import steps_per_epoch
-    from zoo.data.selection import load_images
     from zoo.tasks.classifier import ImageClassifier
     from zoo.training.callbacks import PatchDropoutRates
-    from zoo.training.image_run import augmentation, train_classifier
+    from zoo.training.image_run import augmentation, load_images, train_classifier
     from zoo.training.optimizers import adamw, muon
     from zoo.training.run import Run
 

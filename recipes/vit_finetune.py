@@ -115,8 +115,7 @@ PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE
 
 def main(config):
     from zoo.data.pipeline import steps_per_epoch
-    from zoo.data.selection import find_images, load_images
-    from zoo.training.image_run import augmentation, train_classifier
+    from zoo.training.image_run import augmentation, find_images, load_images, train_classifier
     from zoo.training.run import Run
 
     run = Run(config, name=f"finetune_{config.data_name}")

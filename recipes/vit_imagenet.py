@@ -70,9 +70,8 @@ def main(config):
     import zoo
     from zoo.data.pipeline import steps_per_epoch
     from zoo.data.preprocessing import ImagePreprocessing
-    from zoo.data.selection import load_images
     from zoo.tasks.classifier import ImageClassifier
-    from zoo.training.image_run import augmentation, train_classifier
+    from zoo.training.image_run import augmentation, load_images, train_classifier
     from zoo.training.optimizers import adamw
     from zoo.training.run import Run
 

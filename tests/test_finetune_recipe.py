@@ -13,9 +13,9 @@ from tests.deploy.small_models import small_classifier
 from tests.interrupted import completed
 from tests.test_recipes import recipe, rows_of
 from zoo.__main__ import main
-from zoo.data.selection import load_images
 from zoo.errors import UserError
 from zoo.training.fine_tuning import pretrained_classifier
+from zoo.training.image_run import load_images
 from zoo.training.run import Run
 
 vit_finetune = recipe("vit_finetune")

@@ -15,8 +15,8 @@ from sklearn.metrics import average_precision_score, f1_score, log_loss
 
 import zoo
 from tests.interrupted import RUNS
-from zoo.data.selection import load_images
 from zoo.errors import UserError
+from zoo.training.image_run import load_images
 from zoo.training.recipe import parse
 from zoo.training.report import translation_scores
 

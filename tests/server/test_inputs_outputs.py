@@ -117,7 +117,11 @@ def test_numbers_of_every_kind():
             'not .a.png.. Send .*{"b64": "..."}',
         ),
         ({"instances": [[[[0, 9, 9]]]]}, IMAGES, r"\[-1\], not \[1, 1, 1, 3\] of .* 0. .*b64"),
-        ({"instances": "hello"}, spec(tf.string, None), r'a non-empty list.*{"instances": \["text"\]}'),
+        (
+            {"instances": "hello"},
+            spec(tf.string, None),
+            r'list.*{"instances": \["text"\]}',
+        ),
         ({"inputs": "iVBORw0KGgoAAAANSUhEUg"}, IMAGES, r"\[\] of .*looks like Base64.*\[{.b64"),
         ({"instances": "iVBORw0KGgoAAAANSUhEUg"}, IMAGES, r"list.*looks like Base64.*\[{.b64"),
         ({"inputs": "hello"}, spec(tf.string, None), r"not \[\] of .*'hello'. Send, for example"),

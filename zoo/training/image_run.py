@@ -1,4 +1,4 @@
-"""The training run of an image classifier, and the augmentation of its images."""
+"""The images, the augmentation and the training run of an image classifier."""
 
 import contextlib
 import dataclasses
@@ -6,13 +6,39 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from zoo.data.images import StreamedImages
+from zoo.data.image_folder import image_folder
+from zoo.data.images import StreamedImages, digits
 from zoo.data.pipeline import test_batches, training_batches
+from zoo.data.tfds_images import tfds_images
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
 from zoo.training.losses import ClassWeighted, balanced
 from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint
+
+
+def find_images(settings):
+    """Finds the images that `zoo.training.settings.ImageSettings` select: `ImageSource`."""
+    if settings.is_folder:
+        return image_folder(settings.data_dir, settings.seed)
+    if settings.dataset == "digits":
+        return digits(settings.seed)
+    return tfds_images(settings.dataset, settings.data_dir)
+
+
+def load_images(settings, source=None, **options):
+    """Loads the images that settings select: `zoo.data.images.ImageDataset`.
+
+    Args:
+        settings: `zoo.training.settings.ImageSettings`.
+        source: the result of `find_images`, if it was called before.
+        **options: `preprocessing`, `train_examples` and `streamed` of `ImageSource.dataset`; by
+            default, images are resized to the `image_size` of the settings.
+    """
+    size = settings.image_size and (settings.image_size, settings.image_size)
+    source = source or find_images(settings)
+    data = source.dataset(size, seed=settings.seed, **options)
+    return data.held_out(settings.validation_split, settings.seed)
 
 
 def augmentation(settings, **others):
