@@ -45,7 +45,7 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
 
     model = create_model(create, tensors, {**settings, "num_classes": len(names)}, options)
     changes = adaptations(model, native, tensors.path)
-    table |= {path: changed(table[path], function) for path, function in changes.items()}
+    table = table | {path: changed(table[path], function) for path, function in changes.items()}
     assign(model, tensors, table, ignored, kept)
     images = preprocessing.with_shape(model.input_shape)
     return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
