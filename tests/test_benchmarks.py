@@ -55,6 +55,7 @@ CONTENDERS |= {"missing": other, "broken": broken}
 """
 
 
+@pytest.mark.ci
 def test_contenders_take_turns(tmp_path, capfd, monkeypatch):
     turns, file = module("turns"), tmp_path / "small.py"
     monkeypatch.setattr(turns, "PAUSE", 0.0)

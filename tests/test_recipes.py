@@ -218,6 +218,7 @@ def write_images(folder, numbers):
             Image.fromarray(pixels).save(folder / name / f"{number}.jpg")
 
 
+@pytest.mark.slow
 def test_unbalanced_classes_and_the_best_epoch(tmp_path, capsys):
     """The rare class counts as much; the averaged weights of the best epoch are tested and kept."""
     write_images(tmp_path / "images/train", range(20))

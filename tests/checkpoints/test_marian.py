@@ -266,6 +266,7 @@ def test_options_and_vocabularies_that_do_not_fit(tmp_path):
         zoo.load(tmp_path)
 
 
+@pytest.mark.ci
 def test_other_dtypes(tmp_path):
     """Log-probabilities compared with float32. Tolerance: ten roundings per token."""
     write(tmp_path, "npz")

@@ -50,6 +50,7 @@ def test_off_changes_nothing():
     np.testing.assert_array_equal(new_labels, labels.numpy())
 
 
+@pytest.mark.ci
 def test_seed_alone_decides(monkeypatch, same_policy):
     """Not a graph, nor the precision of the model, nor the parts that are augmented together."""
     images, labels = batch(count=70)

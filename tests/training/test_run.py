@@ -503,6 +503,7 @@ def test_the_weights_of_the_best_epoch_are_restored(tmp_path):
         assert len(history_rows(path)) == 4
 
 
+@pytest.mark.ci
 def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
     """And a function of the steps done gives what the data set gives, read again."""
     whole = train(classifier, dataset(X, Y), tmp_path / "whole", epochs=4)
@@ -578,6 +579,7 @@ def test_the_script_for_several_labels_runs(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.ci
 def test_the_script_of_the_docs_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     [code] = re.findall("```python\n(.*?)```", (DOCS / "training_your_model.md").read_text(), re.S)
