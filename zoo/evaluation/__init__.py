@@ -33,12 +33,6 @@ from zoo.training.scores import (
 from zoo.training.translation_scores import bleu_tokenizer, compared_translations
 
 _TEXTS, _IMAGES, _WINDOWS = 512, 256, 4  # that are computed at once
-_OPTIONS = {  # and the kind of models that they are for
-    "target": "translator",
-    "labels": "classifier",
-    "data_dir": "classifier",
-    "bleu_tokenize": "translator",
-}
 
 
 def evaluate(
@@ -84,8 +78,9 @@ def evaluate(
     settings["bleu_tokenize"] = bleu_tokenize
     settings = {name: value for name, value in settings.items() if value is not None}
     for name in settings:
-        if _OPTIONS[name] != kind:
-            raise UserError(f"{name} is for a {_OPTIONS[name]}. Received: a {kind}.")
+        needed = "classifier" if name in ("labels", "data_dir") else "translator"
+        if kind != needed:
+            raise UserError(f"{name} is for a {needed}. Received: a {kind}.")
     if settings.pop("bleu_tokenize", None):
         bleu_tokenizer((), bleu_tokenize)  # an error before the work
     if kind == "classifier":
@@ -167,11 +162,10 @@ def _image_scores(classifier, data):
     images, names = data.items, classifier.class_names
     labels, notes = model_labels(data, names)
     if isinstance(classifier, Exported):
-        probabilities, readable = _exported_probabilities(classifier, images)
+        probabilities = _exported_probabilities(classifier, images)
     else:
         images = dataclasses.replace(images, preprocessing=classifier.preprocessing)
-        probabilities, readable = image_probabilities(classifier, images)
-    labels = [row for row, is_read in zip(labels, readable) if is_read]
+        probabilities = image_probabilities(classifier, images)
     scores = _class_scores(probabilities, labels, names)
     return {**scores, "skipped": [*images.skipped.values()], "notes": [*data.notes, *notes]}
 
@@ -182,19 +176,14 @@ def _exported_probabilities(classifier, images):
     for numbers in _batches(images.numbers, _IMAGES, "image"):
         parts.append(classifier.probabilities([images.read(n)[0].numpy() for n in numbers]))
         images.skip(numbers[np.isnan(parts[-1][:, 0])])
-    probabilities = np.concatenate(parts)
-    readable = ~np.isnan(probabilities[:, 0])
-    return probabilities[readable], readable
+    return np.concatenate(parts)
 
 
 def _text_scores(classifier, data):
     labels, notes = model_labels(data, classifier.class_names)
     batches = _batches(data.items, _TEXTS, "text")
     parts = [classifier.probabilities(texts, too_long="truncate") for texts in batches]
-    probabilities = np.concatenate(parts)
-    computed = ~np.isnan(probabilities[:, 0])
-    labels = [row for row, is_computed in zip(labels, computed) if is_computed]
-    scores = _class_scores(probabilities[computed], labels, classifier.class_names)
+    scores = _class_scores(np.concatenate(parts), labels, classifier.class_names)
     return {**scores, "notes": [*data.notes, *notes, *_errors(classifier, "Not used")]}
 
 
@@ -205,13 +194,14 @@ def _errors(task, problem):
 
 
 def _class_scores(probabilities, labels, names):
-    """Scores of probabilities [n, K] with the class numbers of each item: lists, perhaps empty."""
-    known = np.array([len(row) > 0 for row in labels])
-    if not known.any():
+    """Scores of probabilities [n, K], or NaN, with a list of class numbers for each item."""
+    computed, known = ~np.isnan(probabilities[:, 0]), np.array([*map(len, labels)]) > 0
+    if not (computed & known).any():
         raise DataError("None of the items has a class.")
-    probabilities, labels = probabilities[known], [row for row in labels if len(row)]
+    labels = [row for row, counts in zip(labels, computed & known) if counts]
+    probabilities = probabilities[computed & known]
     order = np.argsort(-probabilities, axis=1, kind="stable")
-    scores = {"items": len(labels), "items_without_class": int((~known).sum())}
+    scores = {"items": len(labels), "items_without_class": int((computed & ~known).sum())}
     hits = np.array([np.isin(best, row) for best, row in zip(order[:, :5], labels)])
     scores["accuracy"] = float(hits[:, 0].mean())
     if len(names) > 5:

@@ -81,8 +81,10 @@ def finish_classifier(folder, classifier, data, restored=False):
     """
     held_out = "test" if data.valid is None else "validation"
     history = _begin(folder, classifier, training="training (augmented)", held_out=held_out)
-    probabilities, readable = image_probabilities(classifier, data.test)
-    labels, (epochs, words) = data.test.labels[readable], epoch_scores(history, restored)
+    probabilities = image_probabilities(classifier, data.test)
+    readable = ~np.isnan(probabilities[:, 0])
+    labels, probabilities = data.test.labels[readable], probabilities[readable]
+    epochs, words = epoch_scores(history, restored)
     scores, summary = _label_scores(folder, data, labels, probabilities, f", {words}", "images")
     if hasattr(classifier.model, "attention_maps"):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")

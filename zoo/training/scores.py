@@ -22,17 +22,16 @@ def image_probabilities(classifier, images):
         images: `zoo.data.images.Images` or `StreamedImages`.
 
     Returns:
-        (float32 [m, K], the probabilities of the m images that can be read; bool [n], which of all
-        images these are).
+        float32 [n, K], NaN for images that cannot be read.
     """
-    batches, probabilities, readable = test_batches(images, 1, _IMAGES), [], []
+    batches, parts = test_batches(images, 1, _IMAGES), []
     progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
     for pixels, _, weights in progress:
-        readable.append(weights.numpy() > 0)
-        inputs = classifier.preprocessing.normalize(pixels.numpy()[readable[-1]])
-        probabilities.append(classifier.outputs(inputs.numpy()))
-    # the last batch is filled up
-    return np.concatenate(probabilities), np.concatenate(readable)[: len(images)]
+        readable = weights.numpy() > 0
+        inputs = classifier.preprocessing.normalize(pixels.numpy()[readable])
+        parts.append(np.full((len(readable), classifier.num_outputs), np.nan, np.float32))
+        parts[-1][readable] = classifier.outputs(inputs.numpy())
+    return np.concatenate(parts)[: len(images)]  # the last batch is filled up
 
 
 def label_scores(labels, probabilities, class_names, threshold=0.5):
