@@ -67,7 +67,7 @@ def test_a_damaged_model_is_named(home, tmp_path, broken):
 def test_folders_that_are_refused(home, tmp_path):
     with pytest.raises(ServerError, match="There is no folder .*nowhere"):
         load_all([tmp_path / "nowhere"])
-    with pytest.raises(ServerError, match="contains no SavedModel"):
+    with pytest.raises(ServerError, match="contains no SavedModel.* zoo export"):
         load_all([tmp_path])
     with pytest.raises(ServerError, match="in a URL"):
         load_all([f"a:b={home / 'toy'}"])

@@ -51,7 +51,8 @@ def find(given):
         versions = [f for f in folder.iterdir() if f.name.isdecimal() and (f / _FILE).is_file()]
         if not versions:
             raise ServerError(
-                f"{folder} contains no SavedModel: no {_FILE} is in it or in a numbered subfolder."
+                f"{folder} contains no SavedModel: no {_FILE} is in it or in a numbered subfolder. "
+                "Export a run first: python -m zoo export."
             )
         folder = max(versions, key=lambda version: int(version.name))
     folder = folder.resolve()

@@ -12,6 +12,8 @@ from zoo.errors import TaskError, checked
 from zoo.tasks.task import TextTask, without_nan
 from zoo.text.translation_text import ScoredText
 
+MAX_BEAM_SIZE = 1000  # of hypotheses, each with a cache of its own
+
 
 class GenerationTask(TextTask):
     """Base class of tasks that generate texts.
@@ -91,12 +93,12 @@ class GenerationTask(TextTask):
             TaskError: if a text is too long, an option is invalid or outputs are NaN.
         """
         rows, most, options, answers = self._prepared(texts, **options)
-        n = checked("n", n, int, 1)
+        n = checked("n", n, int, 1, MAX_BEAM_SIZE)
         beam_size = max(n, self.beam_size) if beam_size is None else beam_size
         alpha = self.length_penalty if length_penalty is None else length_penalty
         alpha = np.float32(checked("length_penalty", alpha, float))
-        settings = {"beam_size": checked("beam_size", beam_size, int, n), "best_only": n == 1}
-        settings["options"] = options
+        beam_size = checked("beam_size", beam_size, int, n, MAX_BEAM_SIZE)
+        settings = {"beam_size": beam_size, "best_only": n == 1, "options": options}
 
         def search(batch):
             (first, *others), length, buffer = self._inputs(batch, most, options)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from zoo import decoding
 from zoo.errors import TaskError, checked
-from zoo.tasks.generation import GenerationTask
+from zoo.tasks.generation import MAX_BEAM_SIZE, GenerationTask
 from zoo.tasks.padded_batches import padded
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.text.translation_text import Alignment, encode, encode_parts, join_parts
@@ -64,7 +64,7 @@ class Translator(GenerationTask):
     ):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        self.beam_size = checked("beam_size", beam_size, int, 1)
+        self.beam_size = checked("beam_size", beam_size, int, 1, MAX_BEAM_SIZE)
         self.length_penalty = checked("length_penalty", length_penalty, float)
         self._length_offset = checked("length_offset", length_offset, float, 0)
         decoding.check_early_stopping(early_stopping)
