@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 
+import absl.logging
 import pytest
 
 from tests.interrupted import RUNS
@@ -26,6 +27,9 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The processes of pytest-xdist, which start after this, keep less memory of what was freed.
 os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+
+# Uvicorn closes all handlers of logging, and this one its stream: not that of pytest.
+absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 KEPT = pytest.StashKey()  # memory that giving back has left
 SEARCH = {"beam_size": 3, "length_penalty": 1.5}  # other options than those of the run

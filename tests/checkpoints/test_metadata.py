@@ -77,6 +77,8 @@ def test_json_without_end(tmp_path):
     """Deeper than Python's parser goes."""
     folder = gpt2(tmp_path)
     for name in ("generation_config.json", "model.safetensors.index.json", "config.json"):
+        if "index" in name:
+            (folder / "model.safetensors").unlink()
         (folder / name).write_text("[" * 100_000)
         with pytest.raises(CheckpointError, match=f"{name} is not JSON"):
             zoo.load(folder)

@@ -213,6 +213,7 @@ def test_files_are_read_alike(name, driver, trained_on, tmp_path):
     pixels = RGB.read(tmp_path / name)
     assert np.abs(pixels - expected).max() <= (6 if name.endswith(".jpg") else 0)
     np.testing.assert_array_equal(trained_on[name], pixels)
+    np.testing.assert_array_equal(decoded(tf.constant(READ[name])), pixels)
     np.testing.assert_array_equal(driver.read(tmp_path / name), expected)
     np.testing.assert_array_equal(RGB.read(Image.open(tmp_path / name)), expected)
 

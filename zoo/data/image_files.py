@@ -96,6 +96,7 @@ def _read_with_pillow(data):
     except ImportError:
         reason = "It is neither JPEG nor PNG: for other formats, run `pip install pillow`."
         raise ImageError(reason) from None
+    data = data if isinstance(data, bytes) else data.item()  # an array if TensorFlow is eager
     try:
         with Image.open(io.BytesIO(data), formats=_BY_PILLOW) as image:
             pixels = image.width * image.height
