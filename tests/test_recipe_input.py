@@ -31,7 +31,7 @@ BAD = {
         ({"data_dir": "{images}"}, "--image-size"),
     ],
     "vit_finetune PETS": [
-        ({"weights": None}, "Pass --weights PATH"),
+        ({"weights": None}, "Pass --weights with"),
         ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
         ({"weights": "{images}"}, "no finished run"),
         ({"weights": "{marian}"}, "--weights: .* is a translation model"),

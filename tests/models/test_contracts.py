@@ -308,7 +308,7 @@ def test_quantized_by_keras(case, tmp_path):
         (functools.partial(keras.saving.save_model, model), "int8.keras"),
         (model.save_weights, "int8.weights.h5"),
     ):
-        with pytest.raises(UserError, match="do not call `quantize`"):
+        with pytest.raises(UserError, match="before you call `quantize`"):
             save(tmp_path / name)
     dtypes = [keras.backend.standardize_dtype(w.dtype) for w in model.weights]
     assert dtypes.count("int8") >= kernels > 0
