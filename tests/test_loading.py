@@ -84,7 +84,7 @@ def test_models_in_int8_are_not_saved_or_converted(make, tmp_path):
     for save in (loaded.save, lambda folder: loaded.model.save(folder / "model.keras")):
         with pytest.raises(UserError, match='Load it without dtype="int8"'):
             save(tmp_path / "run")
-    with pytest.raises(ExportError, match="can only be exported as"):
+    with pytest.raises(ExportError, match="can (only )?be exported as"):
         zoo.export(loaded, tmp_path / "1", format="ctranslate2")
     assert zoo.load(tmp_path / "run").model.dtype_policy.name == "float32"  # nothing is lost
 
