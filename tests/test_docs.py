@@ -161,7 +161,7 @@ def test_scores_are_those_of_their_runs(folder):
         epochs = list(csv.DictReader(file))
     config = json.loads((run / "config.json").read_text())
     assert len(epochs) == metrics["epochs"] <= config["config"]["epochs"]
-    assert f"runs/{folder} " in config["environment"]["command"]
+    assert f"runs/{folder}" in config["environment"]["command"].split()
     if "bleu" in metrics:
         score = f"{metrics['bleu']:.2f} BLEU, {metrics['chrf']:.2f} chrF"
     else:
