@@ -98,8 +98,8 @@ def _sentence_encoder(folder, max_length):
     names = [module["type"].rpartition(".")[2] for module in modules]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise CheckpointError(
-            f"{folder / 'modules.json'}: {', '.join(names)} is not supported. The modules must be "
-            "Transformer and Pooling, with or without Normalize."
+            f"{folder / 'modules.json'}: the modules must be Transformer and Pooling, with or "
+            f"without Normalize. Received: {names}."
         )
     path = folder / modules[1]["path"] / "config.json"
     config = {"pooling_mode_mean_tokens": True, **read_json(path, default)}
