@@ -81,8 +81,8 @@ class GenerationTask(TextTask):
         Args:
             texts: list of str.
             n: number of outputs for each text.
-            beam_size: number of hypotheses, at least `n`; 1 is greedy search. By default that of
-                the task, or `n` if that is larger.
+            beam_size: number of hypotheses, from `n` to 1,000; 1 is greedy search. By default that
+                of the task, or `n` if that is larger.
             length_penalty: see `zoo.decoding.length_penalty`; by default that of the task.
             **options: see `__call__`.
 
