@@ -38,6 +38,7 @@ def load(path, dtype=None, engine=None, revision=None, **options):
             head has as many classes; ``num_classes=0`` removes it; another `input_shape` resizes
             the positions and adapts the patches to the number of channels. Translation models have
             no such options; those of several languages need `src_lang` and `tgt_lang`. With
+            ``shortlist=True``, a model of the program Marian uses its lexical shortlist. With
             ``ema=False``, weights are loaded even if the file has their moving average as well.
 
     Returns:
@@ -56,6 +57,8 @@ def load(path, dtype=None, engine=None, revision=None, **options):
     if dtype not in (None, *dtypes):
         given = "without an engine" if engine is None else f"with engine={engine!r}"
         raise UserError(f"dtype must be one of {dtypes} {given}. Received: dtype={dtype!r}.")
+    if engine is not None and options.get("shortlist"):
+        raise UserError(f"shortlist=True is for searches without an engine. Received: {engine=}.")
     if dtype is not None and engine is None:
         options["dtype"] = "float32" if dtype == "int8" else dtype
     if hub.is_name(path):

@@ -243,3 +243,11 @@ class _Reference:
         names = ("decoder_ff_logit_out_Wt", "decoder_Wemb", "Wemb")
         table = next(self.t[name] for name in names if name in self.t)
         return x @ table.T + self.t["decoder_ff_logit_out_b"]
+
+
+def lexicon(lists, always):
+    """A binary shortlist: the target tokens for each source token."""
+    offsets = np.cumsum([0, *map(len, lists)])
+    header = (0xF11A48D5013417F5, 0, always, 50, len(offsets), offsets[-1])
+    tokens = np.concatenate([np.array(each, "<u4") for each in lists])
+    return struct.pack("<6Q", *header) + offsets.astype("<u8").tobytes() + tokens.tobytes()

@@ -32,7 +32,7 @@ def outcomes(tmp_path_factory):
     only_pickles = {"config.json": b'{"model_type": "bert"}', "pytorch_model.bin": b"weights"}
     repositories = {
         "me/opus": {**pickled, **nested, "README.md": b"not read"},
-        "me/firefox": {**native, **nested, "lex.50.50.s2t.bin": b"not read"},
+        "me/firefox": {**native, **nested, "lex.50.50.s2t.bin": b"optional"},
         "me/old": only_pickles,
         "me/preset": {
             "config.json": b'{"class_name": "ViTBackbone"}',
@@ -73,12 +73,13 @@ def test_only_what_is_read_is_downloaded_and_loaded(outcomes):
     names = {file.name for file in pathlib.Path(folder).iterdir()}
     assert {"config.json", "model.safetensors", "source.spm", "vocab.json"} <= names
     assert not names & {"pytorch_model.bin", "flax_model.msgpack", "onnx", "README.md"}
-    unread = re.compile("msgpack|onnx|lex|other.*safetensors")
+    unread = re.compile("msgpack|onnx|other.*safetensors")
     assert not any(map(unread.search, asked))
     assert len(zoo.load(folder)(["the cat"])) == 1
     kind, folder = results["online"]["me/firefox"]
     names = {file.name for file in pathlib.Path(folder).iterdir()}
-    assert names == {"config.yml", "model.npz", "srcvocab.spm", "trgvocab.spm"}
+    native = {"config.yml", "model.npz", "srcvocab.spm", "trgvocab.spm"}
+    assert names == {*native, "lex.50.50.s2t.bin"}
     assert len(zoo.load(folder)(["the cat"])) == 1
     assert (pathlib.Path(results["online"]["me/preset"][1]) / "task.weights.h5").is_file()
     assert results["online"]["me/opus@main"] == results["online"]["me/opus"]

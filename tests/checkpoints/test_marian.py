@@ -266,6 +266,59 @@ def test_options_and_vocabularies_that_do_not_fit(tmp_path):
         zoo.load(tmp_path)
 
 
+def test_a_shortlist_suppresses_all_other_tokens(tmp_path):
+    """For each sentence on its own, whatever the others of a batch are."""
+    random = np.random.default_rng(0)
+    _, (source, target) = write(tmp_path, "npz", **MODELS["two vocabularies"])
+    lists = [sorted(random.choice(target, 3, replace=False)) for _ in range(source - 2)]
+    (tmp_path / "lex.s2t.bin").write_bytes(marian.lexicon(lists, always=4))
+    plain, short = zoo.load(tmp_path), zoo.load(tmp_path, shortlist=True)
+    plain.jit_compile = short.jit_compile = False
+    pad, end = plain.special_tokens.pad, plain.special_tokens.end
+    lists = [[id + (id >= pad) for id in tokens] for tokens in [*lists, [], []]]
+    lists.insert(pad, [])  # the file has no padding token
+    for text in LINES[::2]:
+        [tokens] = plain.source_tokenizer.encode([text])
+        [prefix] = plain.target_tokenizer.encode(["the"])
+        allowed = {*range(4), *prefix, *sum((lists[id] for id in (*tokens, end)), [])}
+        others = {"suppress_tokens": sorted({1, *range(target + 1)} - allowed - {end} | {1})}
+        options = {"target_prefix": "the", "no_repeat_ngram_size": 2}
+        [found] = short.sample([text], 3, **options)
+        [expected] = plain.sample([text], 3, **options, **others)
+        assert [x.text for x in found] == [x.text for x in expected]
+    options = {"beam_size": 1, "target_prefix": "the"}
+    assert short(LINES, **options) == [short([text], **options)[0] for text in LINES]
+
+
+def test_a_shortlist_of_all_tokens(tmp_path):
+    """Tolerance: logits of a few units, by another product."""
+    _, (source, target) = write(tmp_path, "npz")
+    plain = zoo.load(tmp_path)
+    (tmp_path / "lex.s2t.bin").write_bytes(marian.lexicon([[]] * source, always=target))
+    short = zoo.load(tmp_path, shortlist=True)
+    for found, expected in zip(short.n_best(LINES, 3), plain.n_best(LINES, 3)):
+        assert [x.text for x in found] == [x.text for x in expected]
+        np.testing.assert_allclose([x.score for x in found], [x.score for x in expected], atol=1e-4)
+
+
+def test_shortlists_that_cannot_be_used(tmp_path):
+    _, (source, _) = write(tmp_path / "m", "npz")
+    with pytest.raises(CheckpointError, match="one lexical shortlist: lex"):
+        zoo.load(tmp_path / "m", shortlist=True)
+    path, whole = tmp_path / "m" / "lex.s2t.bin", marian.lexicon([[3, 4]] * source, 2)
+    for content in (b"", b"text", b"text" + whole, whole[:47], whole[:-1], whole + b"\0"):
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match="lex.s2t.bin is damaged"):
+            zoo.load(tmp_path / "m", shortlist=True)
+    path.write_bytes(marian.lexicon([[10**6]] * source, 2))
+    with pytest.raises(CheckpointError, match="lex.s2t.bin has ids up to 1000000"):
+        zoo.load(tmp_path / "m", shortlist=True)
+    write(tmp_path / "untied", "npz", **MODELS["no tied matrix"])
+    (tmp_path / "untied" / "lex.s2t.bin").write_bytes(whole)
+    with pytest.raises(CheckpointError, match="shortlist=True is for models whose output layer"):
+        zoo.load(tmp_path / "untied", shortlist=True)
+
+
 @pytest.mark.ci
 def test_other_dtypes(tmp_path):
     """Log-probabilities compared with float32. Tolerance: ten roundings per token."""

@@ -105,8 +105,8 @@ def _folder(download):
 
     folder = fetch([*_METADATA, "*.yml", "*.spm"], ["*/*.yml", "*/*.spm"])
     if not (folder / "config.json").is_file():
-        # "*" also matches folders; "lex*" are lexical shortlists
-        fetch((f"*{ending}" for ending in marian_folder.FILES), ["*/*", "lex*"])
+        # "*" also matches folders
+        fetch((f"*{ending}" for ending in marian_folder.FILES), ["*/*"])
         return folder if marian_folder.is_folder(folder) else None
     # raises an error before gigabytes are downloaded
     formats.find_format(folder, read_json(folder / "config.json"))

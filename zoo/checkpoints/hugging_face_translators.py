@@ -165,5 +165,6 @@ def reject_options(folder, options):
     if options:
         raise CheckpointError(
             f"{folder} is a translation model: its only options are src_lang and tgt_lang, if it "
-            f"has several languages. Received: {', '.join(options)}."
+            "has several languages, and shortlist for models of the program Marian. Received: "
+            f"{', '.join(options)}."
         )

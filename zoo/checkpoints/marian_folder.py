@@ -131,3 +131,13 @@ def vocab_files(file, config):
             )
         found.append((model, None if vocab is model else vocab))
     return found
+
+
+def shortlist_file(file, config):
+    """Returns the path of the lexical shortlist beside a model."""
+    names = [pathlib.PurePosixPath(str(name)).name for name in config.get("shortlist") or ()][:1]
+    files = [file.parent / name for name in names] or sorted(file.parent.glob("lex*.bin"))
+    if len(files) != 1 or not files[0].is_file():
+        names = ", ".join(each.name for each in files) or "lex*.bin"
+        raise CheckpointError(f"{file.parent} must contain one lexical shortlist: {names}.")
+    return files[0]

@@ -5,7 +5,7 @@ import json
 from tyro.conf import Positional
 
 from zoo import files
-from zoo.commands.shared import Source, Target, Text, app, flag, given
+from zoo.commands.shared import Shortlist, Source, Target, Text, app, flag, given
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 
@@ -27,6 +27,7 @@ def evaluate(
     dtype: Text = None,
     src_lang: Source = None,
     tgt_lang: Target = None,
+    shortlist: Shortlist = False,
 ):
     """Print scores of models on labeled data: accuracy, BLEU or perplexity.
 
@@ -46,6 +47,7 @@ def evaluate(
     if not models:
         raise UserError("Pass one or several models, and then the data.")
     del settings["out"]
+    settings["shortlist"] = shortlist or None
     import_tensorflow_quietly()
     from zoo.evaluation import evaluate
 

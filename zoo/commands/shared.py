@@ -29,6 +29,7 @@ RunFolder = flag(
 Items = flag(Positional[tuple[str, ...]], "[ITEM ...]")
 Whole = flag(bool, None, "translate each text as a whole, not sentence by sentence")
 Source = flag(str | None, "CODE", "source language, for published weights of several languages")
+Shortlist = flag(bool, None, "use the lexical shortlist of a model of Marian, which saves time")
 Target = flag(str | None, "CODE", "target language, for published weights of several languages")
 
 

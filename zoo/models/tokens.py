@@ -120,6 +120,11 @@ class Decoder(TokenModel):
         Returns:
             (logits [B, K, V] of the token that follows, the next `Cache`).
         """
+        x, cache = self.next_output(tokens, cache)
+        return self.logits(x), cache
+
+    def next_output(self, tokens, cache):
+        """The last block's output for a token of each hypothesis: ([B, K, E], next `Cache`)."""
         cache, length = cache.open_slots(), ops.shape(cache.paths)[2]
         # B·K sequences of one token: all hypotheses are at the same position.
         x = self.embed(self.decoder_side, ops.reshape(tokens, (-1, 1)), start=cache.position)
@@ -129,7 +134,7 @@ class Decoder(TokenModel):
         for block, block_cache in zip(self.decoder_blocks, cache.blocks):
             x, block_cache = block.step(x, block_cache, **settings)
             blocks.append(block_cache)
-        return self.logits(x), cache.next(blocks)
+        return x, cache.next(blocks)
 
     def logits(self, x):
         """[B, T, V] of the last block's output [B, T, E]."""

@@ -4,6 +4,8 @@ Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence,
 V target vocabulary.
 """
 
+import math
+
 import keras
 from keras import ops
 
@@ -182,6 +184,25 @@ class Transformer(Decoder):
         blocks = [block.start(length, memory, **settings) for block in self.decoder_blocks]
         shape = (batch_size, num_hypotheses, length)
         return Cache.first(0, shape, blocks, padding_mask(source != self.pad_id))
+
+    def step_among(self, candidates):
+        """Returns a function like `step`, in which each sentence has its own small vocabulary.
+
+        Args:
+            candidates: int [B, C], its tokens, filled up with padding. The tokens and logits of the
+                function are those at these places: int [B, K] and [B, K, C].
+        """
+        matrix = ops.transpose(self.target_embedding(candidates), (0, 2, 1))
+        bias = ops.take(self.output_bias, candidates) if self.logits_bias else 0.0
+        bias = ops.where(candidates == self.pad_id, -math.inf, bias)[:, None]
+
+        def step(tokens, cache):
+            tokens = ops.take_along_axis(candidates, tokens, axis=1)
+            x, cache = self.next_output(tokens, cache)
+            x = ops.matmul(apply_optional(self.decoder_norm, x), matrix)
+            return ops.cast(x, bias.dtype) + bias, cache
+
+        return step
 
     def cross_attention_maps(self, inputs):
         """Attention weights over the source: [B, decoder blocks, heads, T, S]."""

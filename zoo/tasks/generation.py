@@ -9,6 +9,7 @@ from keras import ops
 from zoo import decoding
 from zoo.decoding import SearchOptions
 from zoo.errors import TaskError, checked
+from zoo.tasks import shortlist
 from zoo.tasks.task import TextTask, without_nan
 from zoo.text.translation_text import ScoredText
 
@@ -152,6 +153,7 @@ class GenerationTask(TextTask):
         alpha,
         max_length,
         first=None,
+        candidates=None,
         *,
         beam_size,
         options,
@@ -167,6 +169,8 @@ class GenerationTask(TextTask):
             max_length: maximum number of new tokens, including `first`: an int, a scalar tensor,
                 or int32 [B].
             first: see `zoo.decoding.SpecialTokens`; that of the task by default.
+            candidates: int32 [B, C], the tokens that hypotheses consist of, see
+                `zoo.tasks.shortlist.Shortlist.candidates`; all by default.
             beam_size: K.
             options: `zoo.decoding.SearchOptions`.
             buffer_length, best_only: see `zoo.decoding.beam_search`.
@@ -176,28 +180,48 @@ class GenerationTask(TextTask):
         """
         length = max_length if buffer_length is None else buffer_length
         cache, before = self._start(tokens, length, beam_size)
-        inputs = (self.model.step, cache, ops.shape(tokens)[0], self._special(first), max_length)
+        step, special, options = self._vocabulary(first, candidates, options)
+        inputs = (step, cache, ops.shape(tokens)[0], special, max_length)
         penalty = decoding.LengthPenalty(alpha, self.length_offset)
         settings = {"alpha": penalty, "buffer_length": length, "before": before}
         settings |= options._asdict()
         if beam_size == 1:
-            return decoding.greedy_search(*inputs, **settings)
-        stopping = {"early_stopping": self.early_stopping, "best_only": best_only}
-        return decoding.beam_search(*inputs, beam_size, **stopping, **settings)
+            return _of_tokens(decoding.greedy_search(*inputs, **settings), candidates)
+        settings |= {"early_stopping": self.early_stopping, "best_only": best_only}
+        return _of_tokens(decoding.beam_search(*inputs, beam_size, **settings), candidates)
 
     def draw(
-        self, tokens, uniforms, max_length, temperature, top_p, first=None, *, top_k=None, options
+        self,
+        tokens,
+        uniforms,
+        max_length,
+        temperature,
+        top_p,
+        first=None,
+        candidates=None,
+        *,
+        top_k=None,
+        options,
     ):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
         _, draws, length = ops.shape(uniforms)
         cache, before = self._start(tokens, length, draws)
-        settings = (self._special(first), max_length, temperature, top_k, top_p)
+        step, special, options = self._vocabulary(first, candidates, options)
+        settings = (special, max_length, temperature, top_k, top_p)
         options = {"before": before, **options._asdict()}
-        return decoding.sample(self.model.step, cache, uniforms, *settings, **options)
+        return _of_tokens(decoding.sample(step, cache, uniforms, *settings, **options), candidates)
 
-    def _special(self, first):
+    def _vocabulary(self, first, candidates, options):
+        """The step, special tokens and options of a search; among candidates, those of places."""
         special = self.special_tokens
-        return special if first is None else special._replace(first=first)
+        special = special if first is None else special._replace(first=first)
+        if candidates is None:
+            return self.model.step, special, options
+        first = ops.argmax(candidates[:, None] == special.first[..., None], axis=-1)
+        special, suppressed = shortlist.places(special, options.suppress_tokens)
+        special = special._replace(first=ops.cast(first, "int32"))
+        options = options._replace(suppress_tokens=suppressed)
+        return self.model.step_among(candidates), special, options
 
     def _scored(self, tokens, log_probs, scores, before=()):
         """The `ScoredText` of each hypothesis of a sequence, which the tokens `before` precede."""
@@ -206,3 +230,11 @@ class GenerationTask(TextTask):
         rows = [[id for id in (*before, *row) if id not in control] for row in tokens]
         texts = self._tokenizers()[-1].decode(rows)
         return [ScoredText(text, float(score)) for text, score in zip(texts, scores[exists])]
+
+
+def _of_tokens(hypotheses, candidates):
+    """Hypotheses of tokens, in place of their places among candidates."""
+    if candidates is None:
+        return hypotheses
+    tokens = ops.take_along_axis(candidates[:, None], hypotheses.tokens, axis=-1)
+    return hypotheses._replace(tokens=tokens)

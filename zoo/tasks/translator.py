@@ -36,6 +36,8 @@ class Translator(GenerationTask):
     Attributes:
         engine: function that searches in place of the model, see `zoo.load`; it must be
             thread-safe. None by default.
+        shortlist: `zoo.tasks.shortlist.Shortlist`, which limits the tokens of translations. None by
+            default; it is not saved.
 
     Raises:
         TaskError: if model, tokenizers and special tokens do not match, or an option is invalid.
@@ -69,7 +71,7 @@ class Translator(GenerationTask):
         self._length_offset = checked("length_offset", length_offset, float, 0)
         decoding.check_early_stopping(early_stopping)
         self._early_stopping = early_stopping
-        self.max_length = max_length
+        self.max_length, self.shortlist = max_length, None
         super().__init__(model, special_tokens, search_options)
 
     def __call__(self, texts, sentences=True, **options):
@@ -170,7 +172,15 @@ class Translator(GenerationTask):
         width, limit = batch.tokens[0].shape[1], self.max_source_length
         least = max(2 * width, options.min_length, options.min_new_tokens + 1)
         length = most or min(least, limit)
-        return batch.tokens, np.int32(length), padded(length, limit)
+        tokens = batch.tokens
+        if self.shortlist is not None:
+            source, *first = tokens
+            special = self.special_tokens
+            first = first or [np.full((len(source), 1), special.pad, np.int32)]
+            suppressed = options.suppress_tokens
+            candidates = self.shortlist.candidates(source, special, suppressed, *first)
+            tokens = (source, *first, candidates)
+        return tokens, np.int32(length), padded(length, limit)
 
     def _rows(self, sources, counts, prefix, most):
         """The sequences of each part: its source, and the tokens that its translation begins with.

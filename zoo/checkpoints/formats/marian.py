@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from zoo.checkpoints import hugging_face_translators as translators
-from zoo.checkpoints import marian_file, marian_folder
+from zoo.checkpoints import marian_file, marian_folder, marian_shortlist
 from zoo.checkpoints.building import MAX_LAYERS, create_model
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.mapping import Source, assign, changed, joined, row, same
@@ -122,15 +122,15 @@ def _renamed(tensors, settings):
 def load(path, options):
     """Loads the translator of a file, folder or .zip archive.
 
-    Options are `dtype` and, for models with several target languages, `tgt_lang`.
+    Options are `dtype`, `shortlist` and, for models with several target languages, `tgt_lang`.
     """
-    dtype, target = (options.pop(name, None) for name in ("dtype", "tgt_lang"))
+    dtype, target, shortlist = (options.pop(x, None) for x in ("dtype", "tgt_lang", "shortlist"))
     translators.reject_options(path, options)
     with marian_folder.unpacked(path) as unpacked:
-        return _load(unpacked, dtype, target)
+        return _load(unpacked, dtype, target, shortlist)
 
 
-def _load(path, dtype, target):
+def _load(path, dtype, target, shortlist):
     file, config = marian_folder.model_file(path)
     tensors, settings = marian_file.read(file)
     arguments = _arguments(file, settings) | {"dtype": dtype}
@@ -138,8 +138,8 @@ def _load(path, dtype, target):
     names = _matrices(tensors)
     sizes = [tensors.shape(name, 2)[0] for name in names[:2]]
     pad = min(sizes)
-    vocabs = zip(marian_folder.vocab_files(file, config), sizes)
-    sides = [_tokenizer(*files, size, pad) for files, size in vocabs]
+    vocabs = marian_folder.vocab_files(file, config)
+    sides = [_tokenizer(*files, size, pad) for files, size in zip(vocabs, sizes)]
     ends = {side.vocab[END] for side in sides}
     if len(ends) > 1:
         raise CheckpointError(f"{path}: the ids of {END} in source and target differ: {ends}.")
@@ -152,7 +152,7 @@ def _load(path, dtype, target):
     if unused:
         print(f"{file.name}: ignored settings of its configuration: {', '.join(unused)}.")
     unknown = () if config.get("allow-unk") == "true" else (sides[1].unknown,)
-    return Translator(
+    translator = Translator(
         model,
         *sides,
         beam_size=_number(config, "beam-size", int, 1),
@@ -161,6 +161,15 @@ def _load(path, dtype, target):
         length_offset=0.0,
         search_options={"suppress_tokens": unknown},
     )
+    if shortlist:
+        if model.output_projection is not None:
+            raise CheckpointError(
+                f"{path}: shortlist=True is for models whose output layer is the target embedding."
+            )
+        lexicon = marian_folder.shortlist_file(file, config)
+        is_shared = vocabs[0] == vocabs[1]
+        translator.shortlist = marian_shortlist.read(lexicon, sizes, pad, is_shared)
+    return translator
 
 
 def _number(settings, name, kind, default=None):
