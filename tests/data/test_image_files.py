@@ -90,11 +90,9 @@ TEXT = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(7_000_000)))
 
 READ = {
     "baseline.jpg": JPEG,
-    "full color.jpg": saved("JPEG", subsampling=0),
     "progressive.jpg": PROGRESSIVE,
     "110 scans.jpg": PROGRESSIVE[:-2] + 90 * LAST_SCAN + b"\xff\xd9",
     "gray.jpg": saved("JPEG", mode="L"),
-    "gray progressive.jpg": saved("JPEG", mode="L", progressive=True),
     "cmyk.jpg": CMYK,
     "ycck.jpg": changed(CMYK, CMYK.index(b"Adobe") + 11, b"\2"),
     "turned.jpg": saved("JPEG", **TURNED),
@@ -102,28 +100,26 @@ READ = {
     "many comments.jpg": JPEG[:2] + 10_000 * b"\xff\xfe\0\2" + JPEG[2:],
     **{
         f"color {color}, {bits} bits.png": png(bits, color)
-        for color, all_bits in (
-            (0, (1, 2, 4, 8, 16)),
-            (2, (8, 16)),
-            (3, (1, 2, 4, 8)),
-            (4, (8, 16)),
-            (6, (8, 16)),
+        for color, bits in (
+            (0, 1),
+            (0, 4),
+            (0, 16),
+            (2, 8),
+            (2, 16),
+            (3, 2),
+            (3, 8),
+            (4, 8),
+            (6, 16),
         )
-        for bits in all_bits
     },
     "interlaced.png": png(8, 2, passes=INTERLACED),
-    "interlaced, 2 bits.png": png(2, 3, passes=INTERLACED),
-    "interlaced, 16 bits.png": png(16, 6, passes=INTERLACED),
     "transparent palette.png": png(4, 3, chunk(b"tRNS", b"\0\x40\xff")),
-    "transparent gray.png": png(8, 0, chunk(b"tRNS", b"\0\x10")),
     "transparent color.png": png(8, 2, chunk(b"tRNS", b"\0\x10\0\x10\0\x10")),
     "gamma.png": png(8, 2, chunk(b"gAMA", struct.pack(">I", 100_000))),
-    "turned.png": saved("PNG", **TURNED),
     "animated.png": saved("PNG", **MOVING),
     "animated, other first.png": saved("PNG", **MOVING, default_image=True),
     "many chunks.png": png(8, 2, 5000 * chunk(b"tEXt", b"a\0")),
     "animated.gif": saved("GIF", **MOVING),
-    "transparent.gif": saved("GIF", SEE_THROUGH),
     "palette.bmp": saved("BMP", mode="P"),
     "transparent.webp": saved("WebP", SEE_THROUGH, lossless=True),
     "animated.webp": saved("WebP", **MOVING),
@@ -131,7 +127,6 @@ READ = {
 LARGE = "from 1 to 50,000,000 pixels"
 REFUSED = {  # name: file, part of the message
     "empty.jpg": (b"", "not one of"),
-    "text.jpg": (b"no image", "not one of"),
     "page.tiff": (saved("TIFF"), "not one of JPEG, PNG, GIF, BMP"),
     "phone.heic": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100), "not one of"),
     "Base64.png": (base64.b64encode(saved("PNG")), "looks like Base64"),
@@ -231,6 +226,11 @@ def test_files_are_refused_alike(name, trained_on, tmp_path):
             random_resized_crop(tf.constant(data), [1, 2], (8, 8), 3, 0.1)
 
 
+def test_millions_of_what_looks_like_a_scan_are_refused():
+    scans = JPEG[:-2] + 2_000_000 * b"\xff\xda" + b"\xff\xd9"
+    assert b"at most 100 scans" in refusal(tf.constant(scans)).numpy()
+
+
 def test_without_pillow_only_jpeg_and_png_are_read(tmp_path, monkeypatch):
     (tmp_path / "a.png").write_bytes(saved("PNG"))
     (tmp_path / "a.gif").write_bytes(saved("GIF"))
@@ -268,12 +268,7 @@ def test_refused_images_do_not_run_through_the_model(signatures):
             assert name == "error" or not found[name][::2].astype(bool).any()
 
 
-def test_millions_of_what_looks_like_a_scan_are_refused():
-    scans = JPEG[:-2] + 2_000_000 * b"\xff\xda" + b"\xff\xd9"
-    assert b"at most 100 scans" in refusal(tf.constant(scans)).numpy()
-
-
-@pytest.mark.parametrize("name", ["cmyk.jpg", "transparent palette.png", "color 4, 16 bits.png"])
+@pytest.mark.parametrize("name", ["cmyk.jpg", "transparent palette.png", "color 4, 8 bits.png"])
 def test_a_gray_model_reads_colors(name):
     gray = ImagePreprocessing((8, 8), 1)
     assert gray.fit(decoded(tf.constant(READ[name]))).shape == (8, 8, 1)
@@ -290,8 +285,9 @@ def test_pil_images_of_every_mode(mode, scale):
     else:
         image = PICTURE.convert(mode)
     assert image.mode == mode
-    expected = np.asarray(PICTURE.convert(mode).convert("RGB")) if mode in ("1", "CMYK") else gray
-    expected = expected if expected.ndim == 3 else np.stack([expected] * 3, axis=-1)
+    expected = np.stack([gray] * 3, axis=-1)
+    if mode in ("1", "CMYK"):
+        expected = np.asarray(image.convert("RGB"))
     np.testing.assert_array_equal(RGB.read(image), expected)
     if mode in ("I", "F"):
         with pytest.raises(ImageError, match="0..255"):

@@ -46,6 +46,8 @@ def test_an_image_is_the_same_as_file_array_and_pil_image(tmp_path):
         np.testing.assert_array_equal(RGB.read(image), expected)
     with pytest.raises(ImageError, match="cannot be read: Is a directory"):
         RGB.read(tmp_path)
+    with pytest.raises(FileNotFoundError, match="nowhere.png"):
+        RGB.read("nowhere.png")
 
 
 @pytest.mark.parametrize("height, width", [(8, 8), (16, 24), (33, 10), (5, 4), (1, 1), (9, 300)])
@@ -95,13 +97,13 @@ def test_a_bad_array_is_refused(array, message):
         RGB.read(array)
 
 
-def test_a_file_that_is_not_there():
-    with pytest.raises(FileNotFoundError, match="nowhere.png"):
-        RGB.read("nowhere.png")
+@pytest.fixture(scope="module")
+def all_digits():
+    return digits().dataset()
 
 
-def test_digits():
-    data = digits().dataset()
+def test_digits(all_digits):
+    data = all_digits
     assert (len(data.train), len(data.test)) == (1437, 360)
     assert data.input_shape == (8, 8, 1)
     assert data.class_names == [str(n) for n in range(10)]
@@ -134,32 +136,20 @@ def test_a_folder_without_test_images_holds_a_tenth_out(folder):
     assert data.skipped == ()
 
 
-def test_a_folder_with_test_images_uses_them(folder):
-    for name in ("red", "black"):
-        write(folder / "test" / name / "deeper" / "one.PNG")
-    data = image_folder(folder).dataset((8, 8))
-    assert (len(data.train), len(data.test)) == (20, 2)
-
-
 def test_a_part_of_the_training_images(folder, prepared):
     """Drawn by the seed, with the share of each class; the test images stay."""
-    whole, part = digits().dataset(), digits().dataset(train_examples=100)
-    assert (len(part.train), len(part.test)) == (100, len(whole.test))
+    whole, part, again, other = (
+        digits().dataset(train_examples=count, seed=seed, streamed=True)
+        for count, seed in ((None, 0), (100, 0), (100, 0), (100, 1))
+    )
+    assert len(part.train) == 100 and np.array_equal(part.test.numbers, whole.test.numbers)
     shares = np.bincount(whole.train.labels) / len(whole.train)
     np.testing.assert_allclose(np.bincount(part.train.labels), 100 * shares, atol=1)
-    rows = {
-        (image.tobytes(), label) for image, label in zip(whole.train.pixels, whole.train.labels)
-    }
-    assert {(i.tobytes(), n) for i, n in zip(part.train.pixels, part.train.labels)} <= rows
-    np.testing.assert_array_equal(
-        digits().dataset(train_examples=100).train.pixels, part.train.pixels
-    )
-    other = digits().dataset(train_examples=100, seed=1).train
-    assert not np.array_equal(other.pixels, part.train.pixels)
-    for data in (
-        image_folder(folder).dataset((8, 8), train_examples=5),
-        tfds_images("two_colors", prepared).dataset((8, 8), train_examples=5),
-    ):
+    assert {*part.train.numbers} <= {*whole.train.numbers}
+    np.testing.assert_array_equal(again.train.numbers, part.train.numbers)
+    assert not np.array_equal(other.train.numbers, part.train.numbers)
+    for source in (image_folder(folder), tfds_images("two_colors", prepared)):
+        data = source.dataset((8, 8), train_examples=5)
         assert sorted(np.bincount(data.train.labels)) == [2, 3]
         reds = data.train.pixels[..., 0].mean(axis=(1, 2)) > 100
         np.testing.assert_array_equal(reds, data.train.labels == data.class_names.index("red"))
@@ -168,24 +158,21 @@ def test_a_part_of_the_training_images(folder, prepared):
             image_folder(folder).dataset((8, 8), train_examples=count)
 
 
-def test_images_to_choose_settings_by_are_training_images(folder):
+def test_images_to_choose_settings_by_are_training_images(folder, all_digits):
     """Held out by the seed, in memory and in files, with their labels; the test images are left."""
-    whole = digits().dataset()
-    for data, share in (
-        (whole, 0.1),
-        (image_folder(folder).dataset((8, 8), streamed=True), 0.25),
-    ):
+    in_files = image_folder(folder).dataset((8, 8), streamed=True)
+    for data, share in ((all_digits, 0.1), (in_files, 0.25)):
         everything = rows(data.train)
         part = data.held_out(share, seed=1)
         assert len(part.valid) == round(share * len(everything))
         assert sorted(rows(part.train) + rows(part.valid)) == sorted(everything)
         assert part.test is data.test
         assert data.held_out(0.0) is data
-    first, again, other = (rows(whole.held_out(0.1, seed).valid) for seed in (1, 1, 2))
+    first, again, other = (rows(all_digits.held_out(0.1, seed).valid) for seed in (1, 1, 2))
     assert first == again != other
     assert all(part.train.name(number).endswith(".png") for number in part.train.numbers)
     with pytest.raises(DataError, match="share of 0.01 of 18 training images leaves none"):
-        data.held_out(0.01)
+        in_files.held_out(0.01)
 
 
 def rows(images):
@@ -193,16 +180,14 @@ def rows(images):
     return [(image.tobytes(), int(label)) for image, label in zip(shown.pixels, shown.labels)]
 
 
-def test_images_are_prepared_as_a_model_asks(folder, prepared):
+def test_images_are_prepared_as_a_model_asks(folder, prepared, all_digits):
     preprocessing = ImagePreprocessing((6, 6), 3, (0.5,) * 3, (0.5,) * 3, resize=7)
-    for data in (
-        image_folder(folder).dataset(preprocessing=preprocessing),
-        tfds_images("two_colors", prepared).dataset(preprocessing=preprocessing),
-        digits().dataset(preprocessing=preprocessing),
-    ):
+    for source in (image_folder(folder), tfds_images("two_colors", prepared), digits()):
+        data = source.dataset(preprocessing=preprocessing, streamed=True)
         assert data.input_shape == (6, 6, 3)
-    expected = [preprocessing.read(image) for image in digits().dataset().test.pixels[:3]]
-    np.testing.assert_array_equal(data.test.pixels[:3], expected)
+    expected = [preprocessing.read(image) for image in all_digits.test.pixels[:3]]
+    found, _ = data.test.subset(np.arange(3)).in_memory()
+    np.testing.assert_array_equal(found.pixels, expected)
 
 
 def test_hidden_files_are_left_out_and_unreadable_ones_are_named(folder):
@@ -271,15 +256,17 @@ def test_copies_in_hidden_folders_are_not_read(folder, hidden):
     assert line.startswith("Not used, hidden: 5 (train/.trash, train/black/")
 
 
-@pytest.mark.parametrize("test", ["test", "Testing", "val", "validation", "valid", "dev"])
-@pytest.mark.parametrize("train", ["train", "Training"])
-def test_folders_of_other_names(folder, train, test):
+@pytest.mark.parametrize(
+    "names",
+    "train/test Training/Testing train/val train/validation Training/valid train/dev".split(),
+)
+def test_folders_of_test_images(folder, names):
     """A class without test images is trained on, and a note names it."""
+    train, test = names.split("/")
     (folder / "train").rename(folder / train)
     write(folder / test / "red" / "deeper" / "one.PNG")
     (folder / test / "black").mkdir()
-    source = image_folder(str(folder))
-    data = source.dataset((8, 8))
+    data = image_folder(str(folder))
     assert (len(data.train), len(data.test)) == (20, 1)
     assert data.class_names == ["black", "red"] and data.test.labels.tolist() == [1]
     tested = [f"Tested on the images in {folder / test}."]
@@ -327,8 +314,10 @@ def test_unused_files_are_counted_and_named(folder):
 
 def test_class_folders_without_a_folder_train(folder):
     """The same images as those of train/, unless there are test images."""
-    data, alone = (image_folder(path).dataset((8, 8)) for path in (folder, folder / "train"))
-    assert rows(alone.train) == rows(data.train) and rows(alone.test) == rows(data.test)
+    data, alone = (image_folder(path) for path in (folder, folder / "train"))
+    for part, same in ((alone.train, data.train), (alone.test, data.test)):
+        assert [*map(part.name, part.numbers)] == [*map(same.name, same.numbers)]
+        np.testing.assert_array_equal(part.labels, same.labels)
     assert ImageSettings(data_dir=str(folder / "train")).is_folder
     write(folder / "train" / "test" / "red" / "one.png")
     with pytest.raises(DataError, match="no folder .*train"):

@@ -53,8 +53,7 @@ def test_blank_lines_are_skipped_and_a_text_may_have_tabs(tmp_path):
     data = tsv(write(tmp_path / "some.tsv", lines))
     again = tsv(write(tmp_path / "case.tsv", [*lines, *(f"B\tz{n}" for n in range(300))]))
     assert again.notes[-2] == "Other classes differ in case or spaces only: b."
-    tabs = "Texts with a tab, which perhaps are two columns: 1."
-    assert data.notes == ("Not used, with an empty column: 2.", tabs)
+    assert "an empty column: 2." in data.notes[0] and "a tab, which" in data.notes[1]
     found = [row for part in rows(data) for row in part]
     assert len(found) == 602
     assert {("one\ttwo", "a"), ("café", "b")} <= set(found)
@@ -83,16 +82,15 @@ def test_any_number_of_labels(separator, tmp_path):
 
 
 def test_files_that_cannot_be_used(tmp_path):
-    with pytest.raises(DataError, match="line 2, has no tab. .*: label, tab, text. .* 'no tab"):
-        tsv(write(tmp_path / "wrong.tsv", ["a\tone", "no tab here"]))
-    with pytest.raises(DataError, match="begins with a header, 'Label.ttext': remove its"):
-        tsv(write(tmp_path / "header.tsv", ["Label\ttext", "a\tone"]))
-    with pytest.raises(DataError, match="9 labels for 2 texts. Each line must be: label, tab, te"):
-        tsv(write(tmp_path / "swapped.tsv", [f"a text {n}\t{'ab'[n % 2]}" for n in range(9)]))
-    with pytest.raises(DataError, match=r"at least two labels. Received: \['a'\]"):
-        tsv(write(tmp_path / "one.tsv", [f"a\t{n}" for n in range(200)]))
-    with pytest.raises(DataError, match="4 rows give none for .* more"):
-        tsv(write(tmp_path / "few.tsv", ["a\tone", "b\ttwo"] * 2))
+    for lines, message in (
+        (["a\tone", "no tab here"], "line 2, has no tab. .*: label, tab, text. .* 'no tab"),
+        (["Label\ttext", "a\tone"], "begins with a header, 'Label.ttext': remove its"),
+        ([f"a text {n}\t{'ab'[n % 2]}" for n in range(9)], "9 labels for 2 texts. Each line must"),
+        ([f"a\t{n}" for n in range(200)], r"at least two labels. Received: \['a'\]"),
+        (["a\tone", "b\ttwo"] * 2, "4 rows give none for .* more"),
+    ):
+        with pytest.raises(DataError, match=message):
+            tsv(write(tmp_path / "bad.tsv", lines))
     lines = [f"{'ab'[n % 2]}\t{n}" for n in range(200)]
     held_out = set(tsv(write(tmp_path / "most.tsv", lines)).test.texts)
     lines = [f"{'c' if str(n) in held_out else 'ab'[n % 2]}\t{n}" for n in range(200)]
@@ -108,7 +106,6 @@ def test_the_phrasebook_has_kinds_of_sentences():
     kinds = collections.Counter(kind for _, kind in train)
     assert sorted(kinds) == data.class_names and len(kinds) == 8
     assert min(kinds.values()) > 300, "of each kind there is something to learn"
-    assert rows(phrasebook()) == [train, valid, test] != rows(phrasebook(seed=1))
     for part in (valid, test):
         assert 1800 < len(part) < 2200
 
@@ -117,6 +114,7 @@ def test_kinds_are_those_of_the_sentences():
     texts = [text for text, kind in sentence_kinds(3000) if kind == "existence"]
     assert texts and all("there" in text.lower() for text in texts)
     assert len(sentence_kinds(7)) == 7 and sentence_kinds(7) == sentence_kinds(8)[:7]
+    assert sentence_kinds(7, seed=1) != sentence_kinds(7)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import gzip
 import itertools
-import subprocess
-import sys
 
 import pytest
 import tensorflow_datasets as tfds
@@ -80,42 +78,31 @@ def test_the_seed_alone_decides_what_is_held_out(file, tmp_path):
     assert first == again != other
     lines = file.read_text(encoding="utf-8").splitlines()
     assert sorted(tsv(write(tmp_path / "turned.txt", reversed(lines))).valid) == sorted(first)
-    # the same in a process with another hash seed, and on every machine
-    code = "from zoo.data.parallel_text import tsv; import sys; print(list(tsv(sys.argv[1]).valid))"
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == str(first)
-    # BLAKE2b of eight bytes with the key "0" is 0.562 of 2**64
+    # the same in every process: BLAKE2b of eight bytes with the key "0" is 0.562 of 2**64
     shares = [text_rows._hash(text, "0") / 2**64 for text in ("Hello.", "hello.")]
     assert shares == pytest.approx([0.5625] * 2, abs=5e-4)
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    for content in (b"", b"\n\n", b"\t\n \t \n"):
-        (tmp_path / "empty.txt").write_bytes(content)
-        with pytest.raises(DataError, match="empty.txt: .* rows give none for training"):
-            tsv(tmp_path / "empty.txt")
     with pytest.raises(DataError, match="nowhere.txt cannot be read: No such file"):
         tsv(tmp_path / "nowhere.txt")
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
         tsv(tmp_path)
     with pytest.raises(DataError, match="nowhere.es cannot be read"):
         parallel_files(write(tmp_path / "a.en", "abc"), tmp_path / "nowhere.es")
-    path = tmp_path / "latin1.txt"
-    path.write_bytes("go\tve\nyear\taño\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"latin1.txt, line 2, is not UTF-8 .*at byte 7"):
-        tsv(path)
-    for content, what in ((b"PK\3\4", "a ZIP archive"), ("a\tb".encode("utf-16"), "UTF-16")):
+    path, none = tmp_path / "bad.txt", "bad.txt: .* rows give none for training"
+    for content, message in (
+        (b"", none),
+        (b"\t\n \t \n", none),
+        ("go\tve\nyear\taño\n".encode("latin-1"), r"bad.txt, line 2, is not UTF-8 .*at byte 7"),
+        (b"PK\3\4", "is not a text in UTF-8, but a ZIP archive"),
+        ("a\tb".encode("utf-16"), "is not a text in UTF-8, but UTF-16"),
+        (gzip.compress(b"a\tb\n")[:-9], "bad.txt cannot be read: "),
+        (b"a\tb\n\nno tab here\nc\td\n", "line 3, has no tab. .*: source, tab, target. It begins"),
+    ):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=f"is not a text in UTF-8, but {what}"):
+        with pytest.raises(DataError, match=message):
             tsv(path)
-    path.write_bytes(gzip.compress(b"a\tb\n")[:-9])
-    with pytest.raises(DataError, match="latin1.txt cannot be read: "):
-        tsv(path)
-    path.write_text("a\tb\n\nno tab here\nc\td\n")
-    with pytest.raises(DataError, match="line 3, has no tab. .*: source, tab, target. It begins"):
-        tsv(path)
 
 
 def test_marks_and_odd_line_ends(tmp_path):

@@ -10,6 +10,7 @@ from zoo.data.image_folder import image_folder
 from zoo.data.images import Images, StreamedImages
 from zoo.data.preprocessing import ImagePreprocessing, random_resized_crop
 from zoo.errors import DataError, UserError
+from zoo.training import rand_augment
 from zoo.training.augmentation import Augmentation
 
 COUNT, CLASSES = 50, 5
@@ -43,7 +44,7 @@ def test_an_epoch_has_every_image_once_and_another_order_than_the_last():
 
 def test_a_later_start_continues_the_run():
     """In the middle of an epoch or at its beginning."""
-    augment = Augmentation(randaugment_num_ops=0)
+    augment = Augmentation(randaugment_num_ops=0, mix_probability=0.0)
     whole = batches(8, augment=augment, seed=7)
     for first_step in (3, 5):
         rest = batches(8 - first_step, augment=augment, seed=7, first_step=first_step)
@@ -126,8 +127,12 @@ def parts_of(batches, workers, replicas, count):
         pytest.param(2, 6, {}, marks=pytest.mark.slow),
     ],
 )
-def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options):
+def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options, monkeypatch):
     """To the bit: what is drawn for a row, and whom it is mixed with, depends on its number."""
+    few = {
+        name: rand_augment.OPERATIONS[name] for name in ("identity", "brightness", "translate_x")
+    }
+    monkeypatch.setattr(rand_augment, "OPERATIONS", few)
     # a batch of 44 has two whole groups and a part of one
     augment = Augmentation(
         randaugment_num_ops=1, randaugment_probability=1.0, erase_probability=0.5

@@ -1,6 +1,5 @@
 """Batches of tokens: what is in them, in which order, and what their weights add up to."""
 
-import collections
 import itertools
 import tracemalloc
 
@@ -68,9 +67,7 @@ def trained_on(pairs, tokens, epochs=1, accumulation=1, **settings):
 
 
 def assert_same(first, second):
-    assert len(first) == len(second)
-    for one, other in zip(first, second):
-        keras.tree.map_structure(np.testing.assert_array_equal, one, other)
+    keras.tree.map_structure(np.testing.assert_array_equal, first, second)
 
 
 @pytest.mark.parametrize("tokens, accumulation", [(64, 1), (256, 4), (8192, 1), (999, 3)])
@@ -102,11 +99,9 @@ def test_source_target_and_labels_belong_together(pairs):
 @pytest.mark.parametrize("tokens, num_shapes", [(64, 12), (512, 3), (512, 1)])
 def test_shapes_are_few_and_within_the_tokens(pairs, tokens, num_shapes, monkeypatch):
     monkeypatch.setattr(token_batches, "MAX_SHAPES", num_shapes)
-    steps = steps_per_epoch(pairs, tokens)
-    dataset = training_batches(pairs, tokens).whole()
-    shapes = collections.Counter()
-    for inputs, labels, weights in arrays(dataset.take(2 * steps)):
-        shapes[inputs["source"].shape] += 1
+    shapes = set()
+    for inputs, labels, weights in trained_on(pairs, tokens, 2)[0]:
+        shapes.add(labels.shape)
         assert inputs["source"].shape == inputs["target"].shape == labels.shape == weights.shape
         assert labels.size <= tokens
     assert len(shapes) <= num_shapes
@@ -138,7 +133,7 @@ def test_a_resumed_run_sees_what_it_would_have_seen(pairs, accumulation):
         assert_same(arrays(resumed.take(3 * steps - first)), whole[first:])
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8, 257, 10_007])
+@pytest.mark.parametrize("size", [1, 3, 8, 10_007])
 def test_shuffling_has_every_number_once(size):
     """Also of several sizes at once; and every order occurs."""
     found = shuffled(np.arange(size), size, size, np.int64(0)).numpy()
@@ -185,10 +180,8 @@ def test_pairs_that_do_not_fill_a_batch_go_with_longer_ones(tmp_path):
     shapes = sorted(labels.shape for _, labels, _ in batches)
     # eight short ones; three short ones carried and a long one; a long one and three empty rows
     assert shapes == [(4, 8), (4, 8), (8, 4)]
-    found = sorted(
-        tuple(sorted(len(labels) for _, _, labels in rows([batch]))) for batch in batches
-    )
-    assert found == [(4,) * 8, (4, 4, 4, 8), (8,)]
+    found = sorted(sorted(len(labels) for _, _, labels in rows([batch])) for batch in batches)
+    assert found == [[4] * 8, [4, 4, 4, 8], [8]]
 
 
 def test_more_batches_to_an_update_than_pairs(tmp_path):
@@ -222,9 +215,8 @@ def test_evaluation_batches(pairs, tokens):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 20])
-@pytest.mark.parametrize("seed", range(3))
-def test_no_other_lengths_pad_less(count, seed):
-    random = np.random.default_rng(seed)
+def test_no_other_lengths_pad_less(count):
+    random = np.random.default_rng(count)
     lengths = random.choice(random.integers(2, 60, 9), 200)
     found = padded_lengths(np.bincount(lengths), count)
     assert len(found) <= count and (np.diff(found) > 0).all() and found[-1] == lengths.max()

@@ -15,8 +15,7 @@ SETTINGS = {"data": ["a", 1], "length": 64}
 
 
 def write(folder):
-    (folder / "part").mkdir()
-    (folder / "part" / "numbers").write_bytes(b"0123456789")
+    (folder / "numbers").write_bytes(b"0123456789")
 
 
 def never(folder):
@@ -25,7 +24,7 @@ def never(folder):
 
 def test_it_is_made_once(tmp_path):
     folder, was_there = cached_folder(tmp_path / "cache", SETTINGS, write)
-    assert not was_there and (folder / "part" / "numbers").read_bytes() == b"0123456789"
+    assert not was_there and (folder / "numbers").read_bytes() == b"0123456789"
     for same in (SETTINGS, {"length": 64, "data": ("a", 1)}):
         assert cached_folder(tmp_path / "cache", same, never) == (folder, True)
     other, was_there = cached_folder(tmp_path / "cache", {**SETTINGS, "length": 65}, write)
@@ -51,7 +50,7 @@ def test_what_a_killed_process_has_left_is_replaced(tmp_path):
         time.sleep(60)
 
     process = in_process(lambda: cached_folder(tmp_path, SETTINGS, slowly))
-    while not [*tmp_path.glob("partial.*/part/numbers")]:
+    while not [*tmp_path.glob("partial.*/numbers")]:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.join()

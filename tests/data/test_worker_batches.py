@@ -20,8 +20,7 @@ def as_replicas_get_them(dataset, workers, replicas):
     ]
 
 
-@pytest.mark.parametrize("workers, replicas", [(2, 2), (1, 3), (3, 6)])
-@pytest.mark.parametrize("rows", [1, 3, 6, 10])
+@pytest.mark.parametrize("rows, workers, replicas", [(1, 2, 2), (3, 1, 3), (10, 3, 6), (6, 2, 2)])
 def test_rows_are_split_in_order_and_the_last_is_repeated_without_weight(rows, workers, replicas):
     random, share = np.random.default_rng(rows), -(-rows // replicas)
     batch = {"a": random.normal(size=(rows, 4)), "b": np.arange(rows)}, np.arange(rows) + 100

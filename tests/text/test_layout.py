@@ -59,26 +59,14 @@ def random_texts(count):
     words += [
         *"aAbZ.!?…。！？\"'”’»«“() \n\t\r\u00a0\u200b\u3000,，「」你は5।؟-—:;e\u0301É#\u202e\0．"
     ]
-    words += [
-        "Mr.",
-        "No. ",
-        "p.m. ",
-        "1. ",
-        ". ",
-        ". a",
-        "? B",
-        "3. Oktober",
-        "😀",
-        "\uffff",
-        *"α|<>*",
-    ]
+    words += ["Mr.", "No. ", "p.m. ", "1. ", ". ", ". a", "? B", "3. Oktober", "😀", *"\uffffα|<>*"]
     texts = ["".join(random.choice(words, size)) for size in random.integers(0, 12, count)]
     codes = random.integers(0, 0xD800, (count // 4, 20))
     return ["", " \n", *texts, *("".join(map(chr, row)) for row in codes)]
 
 
 def test_nothing_is_lost_and_graphs_do_the_same():
-    texts = random_texts(4000)
+    texts = random_texts(2000)
     expected, found = [split_sentences(text) for text in texts], [[""] for _ in texts]
     graph = tf.function(lambda texts: tuple(layout_graph.split_sentences(texts)), autograph=False)
     fields, owners, places = (tensor.numpy() for tensor in graph(tf.constant(texts)))

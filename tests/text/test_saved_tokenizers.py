@@ -72,10 +72,7 @@ def test_the_checksum_is_of_all_that_a_tokenizer_does():
 
 @pytest.mark.parametrize(
     "content",
-    [
-        *(b"", b"{", b"[]", b"\xff\xfe", b'{"kind": "sentence"}'),
-        *(b'{"vocab": 5}', b'{"vocab": {"a": "b"}}', b'{"vocab": {"a": 9}, "vocab_size": 3}'),
-    ],
+    [b"", b"[]", b"\xff\xfe", b'{"vocab": {"a": "b"}}', b'{"vocab": {"a": 9}, "vocab_size": 3}'],
 )
 def test_a_broken_table_is_named(tmp_path, content):
     for name, file in (("published", "a.json"), ("bert", "a.tokenizer.json")):

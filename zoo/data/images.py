@@ -93,6 +93,7 @@ class StreamedImages:
         """Decodes, resizes and crops an encoded image, string []: uint8 [H, W, C]."""
         return self.preprocessing.fit(decoded(image))
 
+    @tf.autograph.experimental.do_not_convert  # which takes a second, and changes nothing
     def in_memory(self):
         """Returns `Images` of all that can be read, and a message for each of the others."""
 

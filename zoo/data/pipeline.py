@@ -70,6 +70,7 @@ def training_batches(
     # Repeats of an image have adjacent places in an epoch, but not adjacent rows in a batch.
     order = np.concatenate([np.arange(turn, batch_size, repeats) for turn in range(repeats)])
 
+    @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
     def parts(context):
         rows, split_parts = _worker_rows(batch_size, context, accumulation)
 
@@ -107,6 +108,7 @@ def test_batches(images, num_classes, batch_size):
     batch_size = min(batch_size, len(images))
     steps = -(-len(images) // batch_size)
 
+    @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
     def parts(context):
         rows, split_parts = _worker_rows(batch_size, context)
 
