@@ -1,7 +1,6 @@
 """Recipes in processes that can be killed, forked from one that has imported TensorFlow."""
 
 import contextlib
-import csv
 import multiprocessing
 import os
 import pathlib
@@ -122,11 +121,12 @@ def log_of(folder):
 def outcome(folder):
     """The outcome of a run except for timings: weights, history and file names."""
     import zoo
+    from zoo.training.callbacks import history_rows
 
     weights = {v.path: np.asarray(v) for v in zoo.load(folder).model.weights}
-    with open(folder / "history.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    rows = [{k: v for k, v in row.items() if "_per_second" not in k} for row in rows]
+    rows = [
+        {k: v for k, v in row.items() if "_per_second" not in k} for row in history_rows(folder)
+    ]
     return weights, rows, {path.name for path in folder.iterdir()}
 
 

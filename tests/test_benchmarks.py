@@ -75,9 +75,8 @@ def test_contenders_take_turns(tmp_path, capfd, monkeypatch):
     table, errors = capfd.readouterr()
     assert "| numbers | missing | skipped: a_library" in table and "it is broken" in errors
     assert "what a library prints" not in table
-    assert (
-        json.loads((tmp_path / "found" / "small.json").read_text())["cases"][1]["name"] == "words"
-    )
+    written = json.loads((tmp_path / "found" / "small.json").read_text())
+    assert [case["name"] for case in written["cases"]] == ["numbers", "words"]
 
 
 @pytest.fixture(scope="module")
@@ -119,25 +118,19 @@ def test_other_libraries_compute_the_same(case, name, folder):
 
 
 @pytest.mark.slow
-def test_vit_in_engines(folder):
-    benchmark = module("vit")
-    case = benchmark.case("inference", VIT, 2, "float32")
+def test_fewer_bits_and_engines(folder):
+    vit, translation = module("vit"), module("translation")
+    case = vit.case("inference", VIT, 2, "float32")
     expected, int8, float32 = (
-        benchmark.CONTENDERS[name](folder, **case.settings)()
+        vit.CONTENDERS[name](folder, **case.settings)()
         for name in ("zoo", "zoo, engine onnxruntime, int8", "zoo, engine openvino")
     )
     np.testing.assert_allclose(int8, expected, atol=0.02)  # probabilities; 7 bits of precision
     np.testing.assert_allclose(float32, expected, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_decoding_in_fewer_bits(precision, folder):
-    benchmark = module("translation")
-    case = benchmark.decoding(TRANSFORMER, 2, 1, precision, 5, 8)
-    found = benchmark.CONTENDERS["zoo"](folder, **case.settings)()
-    assert found.shape == (2, 8) and found.min() > 2
+    for precision in ("bfloat16", "int8"):
+        case = translation.decoding(TRANSFORMER, 2, 1, precision, 5, 8)
+        found = translation.CONTENDERS["zoo"](folder, **case.settings)()
+        assert found.shape == (2, 8) and found.min() > 2
 
 
 @pytest.mark.slow
@@ -159,32 +152,20 @@ def test_growth(folder):
 
 
 @pytest.mark.slow
-def test_texts(folder):
-    module("start").prepare(folder, [])  # which writes an untrained translator
+def test_texts_start_and_pipeline(folder, monkeypatch):
+    start, texts, vit_pipeline = map(module, ("start", "texts", "vit_pipeline"))
+    start.prepare(folder, [])  # which writes an untrained translator
+    for name in ("import zoo", *start.RECIPES, "translate"):
+        assert start.CONTENDERS[name](folder)() == [0]
     (folder / "texts.tsv").write_text("a house\tuna casa\n" * 3 + "the red car is old\tx\n" * 3)
-    benchmark = module("texts")
-    [case] = benchmark.cases(folder / "run", folder / "texts.tsv", 4)
+    [case] = texts.cases(folder / "run", folder / "texts.tsv", 4)
     assert case.settings["texts"] == ["a house"] * 3 + ["the red car is old"]
-    benchmark.prepare(folder, [case.settings])
+    texts.prepare(folder, [case.settings])
+    assert all(len(outputs_of(texts, case, name, folder)) == 4 for name in case.contenders)
+    monkeypatch.setattr(vit_pipeline, "STEPS", 2)
+    [case] = vit_pipeline.cases(dataset="digits", batch_size=8)
     for name in case.contenders:
-        assert len(outputs_of(benchmark, case, name, folder)) == 4
-
-
-@pytest.mark.slow
-def test_start(folder):
-    benchmark = module("start")
-    benchmark.prepare(folder, [])
-    names = ("import zoo", *benchmark.RECIPES, "translate")
-    assert all(benchmark.CONTENDERS[name](folder)() == [0] for name in names)
-
-
-@pytest.mark.slow
-def test_vit_pipeline(folder, monkeypatch):
-    benchmark = module("vit_pipeline")
-    monkeypatch.setattr(benchmark, "STEPS", 2)
-    [case] = benchmark.cases(dataset="digits", batch_size=8)
-    for name in case.contenders:
-        assert np.isfinite(benchmark.CONTENDERS[name](folder, **case.settings)()).all()
+        assert np.isfinite(vit_pipeline.CONTENDERS[name](folder, **case.settings)()).all()
 
 
 @pytest.mark.ci

@@ -20,11 +20,12 @@ os.chdir(os.path.join(folder, str(index)))
 """
 RUN = "runpy.run_path(sys.argv[0], run_name='__main__')"
 BUG = """
+import tensorflow as tf
 from zoo.training.callbacks import EpochFigures
 write_figures = EpochFigures.on_epoch_end
 def fail(self, epoch, logs=None):
     if index == 1 and epoch == 1:
-        {}
+        raise tf.errors.UnavailableError(None, None, "my bucket")
     write_figures(self, epoch, logs)
 EpochFigures.on_epoch_end = fail
 """
@@ -86,31 +87,12 @@ def test_a_bad_file_of_one_worker_is_named_by_both(tmp_path):
     assert not any("Traceback" in line for line in chief + other)
 
 
-@pytest.mark.parametrize(
-    "bug, error",
-    [
-        ("raise KeyError('my bug')", "KeyError: 'my bug'"),
-        # of a type that TensorFlow also raises if a worker is lost
-        (
-            "import tensorflow as tf; raise tf.errors.UnavailableError(None, None, 'my bucket')",
-            "UnavailableError: my bucket",
-        ),
-    ],
-)
-def test_a_bug_keeps_its_traceback_and_is_named_by_the_other(tmp_path, bug, error):
+def test_a_bug_keeps_its_traceback_and_is_named_by_the_other(tmp_path):
+    """Also if its type is one that TensorFlow raises if a worker is lost."""
     flags = f"--dataset digits {SMALL} --epochs 500 --out {tmp_path}/run"
-    status, chief, other = run(START + BUG.format(bug) + RUN, tmp_path, "vit_cifar10.py", flags)
+    status, chief, other = run(START + BUG + RUN, tmp_path, "vit_cifar10.py", flags)
+    error = "UnavailableError: my bucket"
     assert status == 1
     assert any("Traceback" in line for line in other) and other[-1].endswith(error)
     assert_named([*other, error], chief, 1, error)
     assert f"The last checkpoint is {tmp_path}/run/checkpoints/epoch_" in chief[-1]
-
-
-def test_workers_of_different_seeds_do_not_train(tmp_path):
-    flags = f"--dataset digits {SMALL} --epochs 500 --out {tmp_path}/run"
-    code = START + "sys.argv += ['--seed', str(index)]\n" + RUN
-    status, chief, other = run(code, tmp_path, "vit_cifar10.py", flags)
-    assert status == 2
-    for lines in (chief, other):
-        [error] = [line for line in lines if "rror: " in line]
-        assert error.startswith("error: The workers differ in the first batch")

@@ -88,15 +88,12 @@ time.sleep(600)
 
 # A shell ends at once, and would leave the training run behind.
 IN_A_SHELL = ["bash", "-c", f"{sys.executable} -c '{WAIT}'; true"]
+PYTHON = [sys.executable, "-c", WAIT]
 
 
 @pytest.mark.parametrize(
     "worker, number",
-    [
-        ([sys.executable, "-c", WAIT], signal.SIGTERM),
-        ([sys.executable, "-c", WAIT], signal.SIGINT),
-        (IN_A_SHELL, signal.SIGTERM),
-    ],
+    [(PYTHON, signal.SIGINT), (PYTHON, signal.SIGTERM), (IN_A_SHELL, signal.SIGTERM)],
 )
 def test_signals_are_passed_on_to_the_workers_and_to_what_they_have_started(worker, number):
     line = command(2, *worker)
@@ -120,12 +117,13 @@ def test_what_a_script_has_started_is_killed_if_it_ignores_signals(tmp_path):
 
 
 def test_what_cannot_be_started_is_refused():
-    with pytest.raises(UserError, match="No command to run"):
-        launching.launch([], 2)
-    with pytest.raises(UserError, match="--workers must be at least 1. Received: 0"):
-        launching.launch(["true"], 0)
-    with pytest.raises(UserError, match="no-such-program cannot be started: No such file"):
-        launching.launch(["no-such-program"], 2)
+    for command, workers, message in (
+        ([], 2, "No command to run"),
+        (["true"], 0, "--workers must be at least 1. Received: 0"),
+        (["no-such-program"], 2, "no-such-program cannot be started: No such file"),
+    ):
+        with pytest.raises(UserError, match=message):
+            launching.launch(command, workers)
 
 
 def test_gpus_are_shared_out(monkeypatch):

@@ -56,7 +56,11 @@ def test_every_run_can_be_loaded_in_half_precision(make, tmp_path):
 
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    "make, precision", [(small_translator, "float32"), (small_generator, "mixed_bfloat16")]
+    "make, precision",
+    [
+        (small_translator, "float32"),
+        pytest.param(small_generator, "mixed_bfloat16", marks=pytest.mark.slow),
+    ],
 )
 def test_models_that_write_text_can_be_loaded_in_int8(make, precision, tmp_path, recwarn):
     original = make(precision=precision, num_layers=1)
@@ -214,7 +218,7 @@ def test_channels(write, tmp_path, capsys):
     path = write(tmp_path)
     model = zoo.load(path).model
     gray = np.random.default_rng(0).normal(size=(2, *model.input_shape[:2], 1)).astype("float32")
-    for channels, factor in ((1, 1), (6, 1), (4, None), (10, None)):
+    for channels, factor in ((1, 1), (6, 1), (10, None)):
         loaded = zoo.load(path, input_shape=(*model.input_shape[:2], channels))
         line = f"patches, mean and deviation are adapted from 3 channels to {channels}"
         assert line in capsys.readouterr().out
@@ -231,28 +235,24 @@ def test_channels(write, tmp_path, capsys):
                 loaded([pixels[..., :3]])
 
 
-@pytest.mark.parametrize(
-    "path, advice",
-    [
-        ("google/vit-base", "pass hf://google/vit-base;"),
-        ("gpt2", "pass hf://gpt2;"),
-        ("https://hub.example/google/vit-base", "pass hf://google/vit-base;"),
-        ("hf-hub:timm/vit.augreg_in21k", "pass hf://timm/vit.augreg_in21k;"),
-        ("runs/vit", None),
-        ("runs/here/vit", None),
-        ("/nowhere/vit", None),
-        ("vit.pth", None),
-        ("opus-2020-02-26.zip", None),
-    ],
-)
-def test_paths_that_do_not_exist(path, advice, tmp_path, monkeypatch, capsys):
+PATHS = {
+    "google/vit-base": "pass hf://google/vit-base;",
+    "gpt2": "pass hf://gpt2;",
+    "https://hub.example/google/vit-base": "pass hf://google/vit-base;",
+    "hf-hub:timm/vit.augreg_in21k": "pass hf://timm/vit.augreg_in21k;",
+    **dict.fromkeys(["runs/vit", "/nowhere/vit", "vit.pth", "opus-2020-02-26.zip"]),
+}
+
+
+def test_paths_that_do_not_exist(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
-    for command in ("info", "classify", "export"):
-        assert main([command, path, *["a"] * (command != "info")]) == 2
-        error = capsys.readouterr().err
-        assert "There is no file or folder" in error
-        assert (advice or "") in error and ("Nothing is downloaded" in error) == bool(advice)
+    for path, advice in PATHS.items():
+        for command in ("info", "classify", "export"):
+            assert main([command, path, *["a"] * (command != "info")]) == 2
+            error = capsys.readouterr().err
+            assert "There is no file or folder" in error and (advice or "") in error
+            assert ("Nothing is downloaded" in error) == bool(advice)
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def vits(tmp_path_factory):
 @pytest.mark.parametrize(
     "options",
     [
-        *({"input_shape": x} for x in ((0, 0), (-8, -8), (8.0, 8), "ab", (8,), (8, 8, 0), 8)),
+        *({"input_shape": x} for x in ((-8, -8), (8.0, 8), "ab", (8,), (8, 8, 0), 8)),
         *({"input_shape": x} for x in ((10**6, 10**6), (8, 8, 3, 1), (None, 8), (9, 9, 3))),
         *({"num_classes": x} for x in (-1, 2.5, "7", 10**12)),
         *({"num_layers": x} for x in (0, "x", 10**6)),

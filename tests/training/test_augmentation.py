@@ -11,13 +11,8 @@ from zoo.training.augmentation import Augmentation
 from zoo.training.rand_augment import OPERATIONS
 
 SEED = tf.constant([3, 5])
-OFF = {
-    "crop_padding": 0,
-    "flip_probability": 0.0,
-    "randaugment_num_ops": 0,
-    "erase_probability": 0.0,
-    "mix_probability": 0.0,
-}
+OFF = {"crop_padding": 0, "randaugment_num_ops": 0}
+OFF |= dict.fromkeys(("flip_probability", "erase_probability", "mix_probability"), 0.0)
 WITHOUT_STRENGTH = {"identity", "autocontrast", "equalize"}
 
 
@@ -68,7 +63,7 @@ def test_seed_alone_decides(monkeypatch, same_policy):
         assert np.abs(one.astype(float) - different).max() > 0.1
 
 
-@pytest.mark.parametrize("shape", [(33, 8, 8, 1), (7, 5, 9, 3), (1, 32, 32, 3), (6, 11, 4, 2)])
+@pytest.mark.parametrize("shape", [(33, 8, 8, 1), (1, 32, 32, 3), (6, 11, 4, 2)])
 def test_values_stay_images_and_labels(shape):
     images, labels = batch(*shape)
     settings = Augmentation(randaugment_probability=1.0, randaugment_num_ops=3)
@@ -87,7 +82,7 @@ def test_flat_images_make_no_nan(value):
     assert np.isfinite(only(erase_probability=0.5).erase(images, SEED, every_row(images))).all()
 
 
-@pytest.mark.parametrize("padding,size", [(4, (32, 32)), (1, (8, 8)), (3, (7, 12))])
+@pytest.mark.parametrize("padding,size", [(1, (8, 8)), (3, (7, 12))])
 def test_crop_and_flip_only_move_pixels(padding, size):
     images = same(200, *size)
     moved = run(only(crop_padding=padding, flip_probability=0.3), images, batch(200)[1])[0]
@@ -153,7 +148,7 @@ def one_class_each(count, height=32, width=32):
     return tf.tile(classes, [1, height, width, 1]), tf.one_hot(tf.range(count), count)
 
 
-@pytest.mark.parametrize("size", [(32, 32), (8, 8), (5, 9)])
+@pytest.mark.parametrize("size", [(32, 32), (5, 9)])
 def test_cutmix_label_is_the_share_of_pixels(size):
     images, labels = one_class_each(200, *size)
     new_images, new_labels = run(only(mix_probability=1.0, mixup_alpha=0.0), images, labels)
@@ -162,7 +157,7 @@ def test_cutmix_label_is_the_share_of_pixels(size):
     assert len(np.unique(new_labels.max(1).round(4))) > 10
 
 
-@pytest.mark.parametrize("count", [16, 37, 200])
+@pytest.mark.parametrize("count", [16, 37])
 def test_mixup_is_with_another_image_of_the_group(count):
     """The share in the label is the weight of the pixels."""
     settings = only(mix_probability=1.0, cutmix_alpha=0.0)

@@ -1,7 +1,6 @@
 """Checkpoints: what they hold, when they are written, and what happens to bad ones."""
 
 import contextlib
-import csv
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ import tensorflow as tf
 
 from zoo.training import checkpoint as checkpoint_module
 from zoo.training import checkpoint_file as files
-from zoo.training.callbacks import EpochFigures, HistoryFile
+from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
 from zoo.training.checkpoint import Checkpoint, DivergedError
 from zoo.training.checkpoint_file import Damaged, TrainingStateError, load_weights
 from zoo.training.interruption import REPEATED, Interruption
@@ -134,14 +133,12 @@ def data_file(path):
 
 
 def history(folder):
-    with open(folder / "history.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = history_rows(folder)
     return [{k: v for k, v in row.items() if "per_second" not in k} for row in rows]
 
 
 def assert_equal(found, expected):
-    assert len(found) == len(expected)
-    for mine, theirs in zip(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
@@ -181,7 +178,7 @@ def test_resumed_is_uninterrupted(whole, tmp_path):
     assert begun == done
     assert_equal(everything(trainer), everything(whole[0]))
     assert history(tmp_path) == history(whole[1])
-    assert [row["epoch"] for row in history(tmp_path)] == ["0", "1", "2"]
+    assert [row["epoch"] for row in history(tmp_path)] == [0, 1, 2]
 
 
 # --- which are written ---------------------------------------------------------------------------
@@ -196,7 +193,7 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path, monkeypatch, seconds, kep
     train(tmp_path, keep=3, steps=3)
     folder = tmp_path / "checkpoints"
     assert steps(folder) == kept
-    losses = [float(row["val_loss"]) for row in history(tmp_path)]
+    losses = [row["val_loss"] for row in history(tmp_path)]
     [best] = files.paths(folder / "best")
     metadata, _ = files.read(best)
     assert metadata["val_loss"] == min(losses)
@@ -235,8 +232,7 @@ def test_weights_can_be_taken_from_a_checkpoint(whole, tmp_path):
         model = make_trainer(seed=1).model
         load_weights(model, path)
         # at its end, `fit` gives the model the averaged weights
-        for mine, theirs in zip(model.get_weights(), whole[0].model.get_weights()):
-            np.testing.assert_array_equal(mine, theirs)
+        assert_equal(model.get_weights(), whole[0].model.get_weights())
     with pytest.raises(TrainingStateError, match=r"weights-00000-.*\[5, 6\], not float32 \[5, 7\]"):
         load_weights(make_trainer(width=7).model, path)
     model.layers[0].trainable = False
@@ -277,28 +273,21 @@ def is_noticed(path, metadata, state):
     return False
 
 
-@pytest.mark.parametrize("damaged", [2, 3])
-def test_the_one_before_a_damaged_one_is_used(whole, interrupted, tmp_path, capsys, damaged):
-    """That of step 4 before its validation; the best one, if that is all there is."""
+@pytest.mark.parametrize("damaged, begun", [(2, 4), (3, 4), (4, 0)])
+def test_the_one_before_a_damaged_one_is_used(whole, interrupted, tmp_path, capsys, damaged, begun):
+    """That of step 4 before its validation; the best one, if that is all there is; or none."""
     assert steps(interrupted) == [(0, 4), (1, 4), (1, 5)]
-    for path in files.paths(interrupted)[-damaged:]:
+    best = files.paths(interrupted / "best")
+    for path in [*best, *files.paths(interrupted)][-damaged:]:
         data_file(path).write_bytes(data_file(path).read_bytes()[:1000])
     trainer, done = train(tmp_path)
     printed = capsys.readouterr().out
-    assert done == 4
+    assert done == begun
     assert printed.count("is damaged and cannot be used") == damaged
     assert "epoch_00001_step_00000005 is damaged" in printed
     assert steps(interrupted) == [(2, 11), (2, 12), (3, 12)], "all are of this run"
     assert_equal(everything(trainer), everything(whole[0]))
     assert history(tmp_path) == history(whole[1])
-
-
-def test_a_run_without_a_whole_one_begins_again(whole, interrupted, tmp_path, capsys):
-    for path in interrupted.rglob("state.index"):
-        path.write_bytes(b"PK")
-    trainer, done = train(tmp_path)
-    assert done == 0 and "best/epoch_00001_step_00000004 is dam" in capsys.readouterr().out
-    assert_equal(everything(trainer), everything(whole[0]))
 
 
 def test_a_foreign_one_is_named(interrupted_once, tmp_path, capsys):
@@ -355,16 +344,16 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "number,ending,when,done,seconds",
+    "number, ending, when, done",
     [
-        (signal.SIGTERM, SystemExit, {"validation": 1}, 8, 0.0),
-        (signal.SIGINT, KeyboardInterrupt, {"begin": 4}, 4, 0.0),
+        (signal.SIGTERM, SystemExit, {"validation": 1}, 8),
+        (signal.SIGINT, KeyboardInterrupt, {"begin": 4}, 4),
     ],
 )
 def test_a_signal_ends_a_run_after_its_step(
-    whole, tmp_path, capsys, monkeypatch, number, ending, when, done, seconds
+    whole, tmp_path, capsys, monkeypatch, number, ending, when, done
 ):
-    monkeypatch.setattr(checkpoint_module, "_SECONDS_BEFORE_VALIDATION", seconds)
+    monkeypatch.setattr(checkpoint_module, "_SECONDS_BEFORE_VALIDATION", 0.0)
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     run = RunFolder(tmp_path / "run", {})
     send = Meanwhile(lambda: os.kill(os.getpid(), number), **when)

@@ -19,9 +19,8 @@ from zoo.training.distribution.strategy import _slurm_config, enter_cluster
 ROOT = pathlib.Path(__file__).parents[2]
 FAST = ("translation", "masks")
 SLOW = (
-    *("vit_float16", "vit", "text", "vit_muon", "translation_muon"),
-    *("vit_fewer_rows_than_replicas", "vit_halves", "vit_dropout", "vit_dropout_again"),
-    *("vit_bfloat16", "vit_compiled", "translation_not_accumulated", "translation_dropout"),
+    *("vit_float16", "vit", "text", "vit_muon", "vit_fewer_rows_than_replicas"),
+    *("vit_dropout", "vit_dropout_again", "vit_bfloat16", "vit_compiled"),
 )
 
 
@@ -111,10 +110,7 @@ def test_workers_of_a_slurm_step(environment):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (
-            {"SLURM_STEP_NODELIST": None},
-            "SLURM_STEP_NODELIST is not set. Start the recipe with srun",
-        ),
+        ({"SLURM_STEP_NODELIST": None}, "SLURM_STEP_NODELIST is not set. Start .* with srun"),
         ({"SLURM_STEP_NODELIST": "n[2,10]"}, "do not match"),
         ({"SLURM_STEP_TASKS_PER_NODE": "many"}, "do not match"),
     ],
@@ -245,8 +241,7 @@ def test_the_same_seed_gives_the_same_to_the_last_bit(trained, processes, device
 @pytest.mark.slow
 def test_workers_drop_what_replicas_drop(trained):
     """Two workers are two devices, to the last bits, also where random numbers are drawn."""
-    for case in ("vit_dropout", "translation_dropout"):
-        assert_equal(trained(1, 2, SLOW), trained(2, 1, SLOW), case)
-        one, two = (trained(1, devices, SLOW)[f"{case}/loss"] for devices in (1, 2))
-        assert abs(one - two).max() > 1e-4, "other masks"
-        assert abs(one.mean() - two.mean()) < 0.05, "but no other task"
+    assert_equal(trained(1, 2, SLOW), trained(2, 1, SLOW), "vit_dropout")
+    one, two = (trained(1, devices, SLOW)["vit_dropout/loss"] for devices in (1, 2))
+    assert abs(one - two).max() > 1e-4, "other masks"
+    assert abs(one.mean() - two.mean()) < 0.05, "but no other task"

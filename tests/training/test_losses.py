@@ -38,8 +38,7 @@ def value_and_gradient(loss, labels, logits, weights=None):
     return value.numpy(), gradient.numpy()
 
 
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.6])
-@pytest.mark.parametrize("shape", [(3, 5), (1, 1)])
+@pytest.mark.parametrize("label_smoothing, shape", [(0.0, (3, 5)), (0.1, (3, 5)), (0.6, (1, 1))])
 def test_the_loss_is_that_of_keras_on_one_hot_labels(label_smoothing, shape):
     labels, logits = tokens(*shape)
     weights = RANDOM.uniform(size=shape).astype("float32")

@@ -102,11 +102,10 @@ def test_muon_moves_the_matrices_of_blocks_alike_in_all_directions(precision, sa
     assert matrices == 4
 
 
-@pytest.mark.parametrize("optimizer", [adamw, muon])
-def test_the_learning_rate_rises_and_falls(optimizer):
-    model = compiled(optimizer, learning_rate=0.2, warmup_steps=10, clip_norm=0.5)
-    assert model.optimizer.global_clipnorm == 0.5 and not model.optimizer.use_ema
-    schedule = model.optimizer._learning_rate
+def test_the_learning_rate_rises_and_falls():
+    optimizer = adamw(0.2, 0.5, total_steps=100, warmup_steps=10, clip_norm=0.5)
+    assert optimizer.global_clipnorm == 0.5 and not optimizer.use_ema
+    schedule = optimizer._learning_rate
     rates = np.array([float(schedule(step)) for step in range(101)])
     np.testing.assert_allclose(rates[:11], 0.2 * np.arange(11) / 10, atol=1e-6)
     expected = 0.1 * (1 + np.cos(np.pi * np.arange(91) / 90))

@@ -1,7 +1,6 @@
 """The report of a run: scores and pictures."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
     balanced_accuracy_score,
+    f1_score,
     recall_score,
 )
 
@@ -33,29 +33,18 @@ def test_scores():
 
 
 def test_scores_of_several_labels():
-    """Average precision is the mean of the precisions at the rank of each item that has the class.
-
-    The last class has no item: it does not count in means.
-    """
+    """Those of scikit-learn. The last class has no item: it does not count in means."""
     labels, probabilities = RANDOM.random((200, 4)) < 0.3, RANDOM.random((200, 4)).astype("float32")
     labels[:, 3] = False
     found = label_scores(labels, probabilities, [*"abcd"], [0.5, 0.6, 0.7, 0.5])
     given = probabilities >= np.float32([0.5, 0.6, 0.7, 0.5])
-    precisions, f1 = [], []
-    for true, mine, ranked in zip(labels.T[:3], given.T, np.argsort(-probabilities, axis=0).T):
-        hits = true[ranked].cumsum() / np.arange(1, 201)
-        precisions.append(hits[true[ranked]].mean())
-        precision, recall = true[mine].mean(), mine[true].mean()
-        f1.append(2 * precision * recall / (precision + recall))
+    precisions = average_precision_score(labels[:, :3], probabilities[:, :3], average=None)
     assert found["average_precision"] == pytest.approx(dict(zip("abc", precisions)))
     assert found["mean_average_precision"] == pytest.approx(np.mean(precisions))
-    assert found["f1_macro"] == pytest.approx(np.mean(f1))
-    precision, recall = labels[given].mean(), given[labels].mean()
-    assert found["f1_micro"] == pytest.approx(2 * precision * recall / (precision + recall))
+    f1 = f1_score(labels[:, :3], given[:, :3], average="macro")
+    assert found["f1_macro"] == pytest.approx(f1)
+    assert found["f1_micro"] == pytest.approx(f1_score(labels, given, average="micro"))
     assert found["items"] == {**dict(zip("abc", labels.sum(0).tolist())), "d": 0}
-    assert found["mean_average_precision"] == pytest.approx(
-        average_precision_score(labels[:, :3], probabilities[:, :3], average="macro")
-    )
     one = label_scores(labels[:, :1], labels[:, :1] * 0.6, ["a"])
     assert (one["mean_average_precision"], one["f1_micro"], one["f1_macro"]) == (1, 1, 1)
     json.dumps(found)
@@ -96,16 +85,13 @@ MECAB = [f"sacrebleu.tokenizers.tokenizer_{code}_mecab.MeCab" for code in ("ja",
 @pytest.mark.parametrize(
     "reference, tokenizer",
     [
-        ("我喜欢吃苹果，他也喜欢。", "zh"),
         ("我用 Python 写了一个很小的程序，他也写了。", "zh"),
         ("これは本です。あれは猫です。", "char"),  # or ja-mecab, with its packages
         ("이것은 책입니다. 저것은 고양이입니다.", "char"),
         ("ฉันชอบกินแอปเปิ้ล", "char"),
-        ("ខ្ញុំចូលចិត្តផ្លែប៉ោម", "char"),
         ("ｶﾀｶﾅﾃｽﾄ", "char"),
         ("ᦵᦏᦍᦓᦱᧁᦺᦑ", "char"),
         ("I see 我, her cat and the other big dogs.", "13a"),
-        ("Я вижу её кошку и других больших собак.", "13a"),
         ("मैं उसकी बिल्ली को देखता हूँ।", "13a"),
         ("", "13a"),
     ],
@@ -139,7 +125,7 @@ def test_the_median_of_a_metric_is_over_the_epochs_in_which_it_was_measured():
     assert _median([np.nan]) is None
 
 
-@pytest.mark.parametrize("max_length", [4, 12, 64])
+@pytest.mark.parametrize("max_length", [4, 12])
 def test_the_picture_of_attention_is_of_a_sentence_that_the_model_takes(max_length, tmp_path):
     """Without one there is no picture, and the run ends all the same."""
 
@@ -178,10 +164,10 @@ def test_learning_curves(tmp_path, epochs):
     assert is_picture(tmp_path / "curves.png")
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    "source,target",
+    "source, target",
     [
-        (["▁hello", "▁world"], ["▁hola", "▁mundo", "</s>"]),
         (list("我喜欢吃苹果"), ["अच्छा", "שלום", "$x^2$", "$\\frac{$", "\n\x00\udc80", ""]),
         ([str(n) for n in range(60)], ["Donaudampfschifffahrtsgesellschaft"] * 60),
         (["a"], ["b"]),
@@ -189,7 +175,5 @@ def test_learning_curves(tmp_path, epochs):
 )
 def test_cross_attention_of_any_script(tmp_path, source, target):
     weights, path = RANDOM.uniform(size=(len(target), len(source))), tmp_path / "attention.png"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        pictures.cross_attention(weights, source, target, path)
+    pictures.cross_attention(weights, source, target, path)
     assert is_picture(path)

@@ -86,12 +86,13 @@ def unused():
     return model
 
 
-def tagger():
-    """A label for each item of sequences of any length."""
+def tagger(mask_zero=False):
+    """A label for each item of sequences of any length; perhaps zeros have none."""
     inputs = keras.Input((None,), dtype="int32")
-    x = keras.layers.Dense(3)(keras.layers.Embedding(9, 4)(inputs))
-    model = keras.Model(inputs, x)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x = keras.layers.Embedding(9, 4, mask_zero=mask_zero)(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(3)(x))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, metrics=["accuracy"])
     return model
 
 
@@ -117,17 +118,6 @@ def one_number(loss):
     return make
 
 
-def tokens():
-    """A label for each token, and a mask."""
-    layers = keras.layers
-    model = keras.Sequential([keras.Input((None,), dtype="int32")])
-    model.add(layers.Embedding(4, 5, mask_zero=True))
-    model.add(layers.LSTM(5, return_sequences=True))
-    model.add(layers.Dense(4, "softmax"))
-    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
-
-
 def pairs():
     """Inputs in a tuple; two losses, of which one is None."""
     inputs = [keras.Input((6,)), keras.Input((6,))]
@@ -144,24 +134,23 @@ def added_loss():
     return model
 
 
-TOKENS = np.random.default_rng(1).integers(1, 4, (ROWS, 5))
-TOKENS[::3, 3:] = 0
-PIXELS = np.random.default_rng(2).random((ROWS, 5))
+SEQUENCES = dataset(ITEMS, ITEMS).map(shortened)
+WEIGHTED = dataset(ITEMS, ITEMS, 0.5 + ITEMS / 2).map(shortened)
 SUMMED = keras.losses.BinaryCrossentropy(reduction="sum")
 CASES = {
     "a function": (one_number(distance), dataset(X, X[:, 0])),
     "a loss by name": (one_number("binary_crossentropy"), dataset(X, Y > 1)),
     "a sum": (one_number(SUMMED), dataset(X, Y > 1)),
-    "tokens": (tokens, dataset(TOKENS, TOKENS)),
-    "weights of tokens": (tokens, dataset(TOKENS, TOKENS, PIXELS)),
+    "a mask": (lambda: tagger(True), SEQUENCES),
+    "a mask and weights": (lambda: tagger(True), WEIGHTED),
     "a tuple of inputs": (pairs, dataset((X, X), (X[:, :3], X[:, :2]))),
     "an added loss": (added_loss, dataset(X, Y)),
     "classifier": (classifier, dataset(X, Y)),
     "weights of examples": (classifier, dataset(X, Y, np.linspace(0.5, 2, ROWS))),
     "two outputs": (two_outputs, dataset({"a": X}, {"kind": Y, "size": X[:, :2]})),
     "an unused variable": (unused, dataset(X, Y)),
-    "sequences": (tagger, dataset(ITEMS, ITEMS).map(shortened)),
-    "weights of items": (tagger, dataset(ITEMS, ITEMS, 0.5 + ITEMS / 2).map(shortened)),
+    "sequences": (tagger, SEQUENCES),
+    "weights of items": (tagger, WEIGHTED),
     "rows without weight": (unused, dataset(X, Y, np.arange(ROWS) % 3)),
 }
 
@@ -190,7 +179,7 @@ def assert_same_weights(model, other):
 
 MARKS = {
     **dict.fromkeys(CASES, [pytest.mark.slow]),
-    **dict.fromkeys(("a function", "tokens", "weights of items"), [pytest.mark.ci]),
+    "a mask and weights": [pytest.mark.ci],
     **dict.fromkeys(("classifier", "two outputs"), []),
 }
 
@@ -220,7 +209,7 @@ def test_on_one_device_it_is_fit_of_keras(case, tmp_path):
     assert_same_weights(trained, loaded)
 
 
-DIFFERENT = {"classifier", "weights of examples", "tokens", "weights of tokens", "an added loss"}
+DIFFERENT = {"classifier", "weights of examples", "a mask", "a mask and weights", "an added loss"}
 SAME_ON_SEVERAL = set(CASES) - DIFFERENT
 
 
@@ -368,16 +357,11 @@ def test_a_run_that_a_callback_has_stopped_stays_stopped(
     assert len(history_rows(tmp_path / "run")) == epochs
 
 
-class Own(keras.callbacks.Callback):
-    """Adds a metric to the logs, and stops training after the second epoch."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs["own"] = math.nan
-        self.model.stop_training = epoch == 1
-
-
 def test_what_a_callback_adds_is_in_the_history_and_null_in_the_metrics(tmp_path):
-    train(unused, dataset(X, Y), tmp_path / "run", epochs=5, callbacks=[Own()])
+    own = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.__setitem__("own", math.nan)
+    )
+    train(unused, dataset(X, Y), tmp_path / "run", callbacks=[own])
     rows = history_rows(tmp_path / "run")
     assert len(rows) == 2 and all(math.isnan(row["own"]) for row in rows)
     metrics = (tmp_path / "run" / "metrics.json").read_text()
@@ -453,13 +437,6 @@ def test_data_and_models_that_cannot_be_used(make, data, message, tmp_path):
     assert not list((tmp_path / "run").glob("checkpoints/epoch_*"))
 
 
-def test_remat_is_for_the_models_of_this_package(tmp_path):
-    run = zoo.training.Run(out=str(tmp_path / "run"), remat=True)
-    with pytest.raises(UserError, match="remat is for zoo.models"):
-        run.train(classifier(), dataset(X, Y), epochs=1)
-    assert not (tmp_path / "run").exists()
-
-
 def test_validation_data_and_arguments_that_cannot_be_used(tmp_path):
     run = zoo.training.Run(out=str(tmp_path / "run"))
     for data in ((X, Y), dataset(X, Y).repeat(), dataset(X, Y).filter(lambda x, y: True)):
@@ -469,6 +446,9 @@ def test_validation_data_and_arguments_that_cannot_be_used(tmp_path):
         message = re.escape(f"1 to the number of epochs, 2. Received: {number}")
         with pytest.raises(UserError, match=message):
             run.train(classifier(), dataset(X, Y), epochs=2, validation_freq=number)
+    run = zoo.training.Run(out=str(tmp_path / "run"), remat=True)
+    with pytest.raises(UserError, match="remat is for zoo.models"):
+        run.train(classifier(), dataset(X, Y), epochs=1)
     assert not (tmp_path / "run").exists()
 
 
@@ -545,17 +525,15 @@ def test_the_precision_suits_the_processor(bfloat16, gpus, expected, tmp_path, m
 @pytest.mark.slow
 def test_the_script_for_several_labels_runs(tmp_path, monkeypatch):
     """On images of flat colors: whether each of red, green and blue is high."""
-    random, bright = np.random.default_rng(0), np.arange(160)[:, None] // [1, 2, 4] % 2
-    pixels = bright[:, None, None] * 150 + random.integers(0, 100, (160, 8, 8, 3))
+    random, lines, names = np.random.default_rng(0), ["image,labels"], ("red", "green", "blue")
     (tmp_path / "scenes").mkdir()
-    lines = ["image,labels"]
-    for number, (image, flags) in enumerate(zip(pixels.astype(np.uint8), bright)):
-        Image.fromarray(image).save(tmp_path / "scenes" / f"{number}.png")
-        chosen = "|".join(name for name, flag in zip(("red", "green", "blue"), flags) if flag)
-        lines.append(f"{number}.png,{chosen}")
+    for number in range(160):
+        bright = np.array([number // 2**channel % 2 for channel in range(3)])
+        pixels = (bright * 150 + random.integers(0, 100, (8, 8, 3))).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "scenes" / f"{number}.png")
+        lines.append(f"{number}.png,{'|'.join(np.array(names)[bright > 0])}")
     (tmp_path / "scenes" / "labels.csv").write_text("\n".join(lines))
     small_classifier(image=(8, 8, 3), num_layers=1).save(tmp_path / "small")
-
     monkeypatch.chdir(tmp_path)
     page = (DOCS / "finetune.md").read_text()
     [code] = re.findall("```python\n# several_labels.py\n(.*?)```", page, re.S)
@@ -566,11 +544,8 @@ def test_the_script_for_several_labels_runs(tmp_path, monkeypatch):
     assert classifier.class_names == ["blue", "green", "red"]
     metrics = json.loads(pathlib.Path("runs/scenes/metrics.json").read_text())
     assert metrics["mean_average_precision"] > 0.9 and sum(metrics["items"].values()) > 10
-    [white, black] = (np.full((8, 8, 3), value, np.uint8) for value in (200, 50))
-    assert [{name for name, _ in answer} for answer in classifier([white, black])] == [
-        {"red", "green", "blue"},
-        set(),
-    ]
+    white, black = classifier([np.full((8, 8, 3), value, np.uint8) for value in (200, 50)])
+    assert {name for name, _ in white} == {*names} and black == []
 
 
 @pytest.mark.ci

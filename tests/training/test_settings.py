@@ -56,11 +56,9 @@ def test_what_resuming_allows():
     assert list(Some().stored()) == ["clip_norm", "ema_momentum", "max_length", "parts"]
     assert set(Some().may_change()) >= {"parts", "patience"}
     config = recipe("translate").Config(out="a")
-    assert set(config.stored()) & set(config.may_change()) == {
-        *("epochs", "patience", "beam_size", "length_penalty", "bleu_tokenize"),
-        *("data_dir", "tsv", "source", "target", "valid_source", "valid_target"),
-        *("test_source", "test_target", "weights"),  # paths
-    }
+    paths = "data_dir tsv source target valid_source valid_target test_source test_target weights"
+    others = "epochs patience beam_size length_penalty bleu_tokenize"
+    assert set(config.stored()) & set(config.may_change()) == {*paths.split(), *others.split()}
     assert not set(config.stored()) & {"out", "resume", "devices", "cache_dir", "checkpoint_steps"}
 
 
@@ -71,12 +69,7 @@ def test_what_resuming_allows():
         ("vit_cifar10", {"patch_dropout": (0.5, 1.0)}, "--patch-dropout must be .* less than 1"),
         ("vit_cifar10", {"patch_dropout": ()}, "--patch-dropout must be one or more numbers"),
         ("vit_cifar10", {"positions": "rotary"}, "--positions rotary needs --patch-dropout 0"),
-        (
-            "vit_cifar10",
-            {"mixup_alpha": math.inf},
-            "--mixup-alpha must be from 0 to 1000. Rec.*inf",
-        ),
-        ("vit_cifar10", {"erase_probability": math.nan}, "--erase-probability must be from 0 to 1"),
+        ("vit_cifar10", {"mixup_alpha": math.inf}, "--mixup-alpha must be from 0 to 1000. Rec"),
         ("vit_finetune", {"crop_padding": -1}, "--crop-padding must be at least 0"),
         ("vit_imagenet", {"eval_resize": 200}, "--eval-resize must be at least 224"),
         ("vit_imagenet", {"accumulation": 3}, "--accumulation must divide --batch-size"),
@@ -84,7 +77,6 @@ def test_what_resuming_allows():
         ("vit_finetune", {"freeze": True, "from_scratch": True}, "--from-scratch trains all"),
         ("vit_finetune", {"weight_decay": 0.1}, "--weight-decay needs --optimizer adamw"),
         ("vit_finetune", {"steps": 7}, "--eval-steps must divide --steps. Received: 100 and 7"),
-        ("vit_finetune", {"accumulation": 3}, "--accumulation must divide --batch-size. .* 512"),
         ("vit_finetune", {"lora_rank": 0}, "--lora-rank must be at least 1"),
         ("translate", {"warmup_steps": 0}, "--warmup-steps must be at least 1"),
         ("translate", {"test_source": "b", "target": "c"}, "--target, --test-source: --source"),
@@ -92,7 +84,6 @@ def test_what_resuming_allows():
         ("translate", {"src_lang": "en"}, "--src-lang: languages are for a model of --weights"),
         ("translate", {"seed": 2**32}, "--seed must be from 0 to 4294967295"),
         ("text_classifier", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
-        ("text_classifier", {"max_length": 2}, "--max-length must be at least 3"),
         ("text_classifier", {"tokens_per_batch": 99}, "--tokens-per-batch must be at least 256"),
     ],
 )
