@@ -257,19 +257,21 @@ def test_rows_without_a_side_are_counted(tmp_path):
 
 
 def test_models_that_have_no_scores(classifier, folder, capsys):
-    with pytest.raises(UserError, match="generators can be evaluated. Received: ImageEncoder"):
+    with pytest.raises(UserError, match="can be evaluated, .* Received: ImageEncoder"):
         model = zoo.vit(input_shape=(8, 8, 3), num_classes=0, patch_size=4, **SIZES)
         zoo.evaluate(ImageEncoder(model, classifier.preprocessing), folder)
     with pytest.raises(UserError, match="Pass one or several models"):
         zoo.evaluate([], folder)
-    with pytest.raises(UserError, match="what zoo.load returns, a path or a name. Received: ViT"):
+    with pytest.raises(UserError, match="as zoo.load returns them, .* Received: ViT"):
         zoo.evaluate(classifier.model, folder)
-    with pytest.raises(UserError, match="target is for a translator. Received: a classifier"):
+    with pytest.raises(UserError, match="target: not an option for a classifier"):
         zoo.evaluate(classifier, folder, target="test.es")
-    with pytest.raises(UserError, match="bleu_tokenize is for a translator"):
+    with pytest.raises(UserError, match="bleu_tokenize: not an option for a classifier"):
         zoo.evaluate(classifier, folder, bleu_tokenize="13a")
     with pytest.raises(UserError, match="dtype: only what zoo.load reads takes options"):
         zoo.evaluate(classifier, folder, dtype="bfloat16")
+    assert main(["evaluate", str(folder), "runs/vit"]) == 2
+    assert "The data are named last, after the models." in capsys.readouterr().err
     assert main(["evaluate", "runs/vit"]) == 2
     assert "Pass one or several models, and then the data." in capsys.readouterr().err
 

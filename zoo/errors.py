@@ -4,7 +4,6 @@ import importlib
 import math
 import operator
 import re
-from numbers import Integral
 
 
 class UserError(ValueError):
@@ -60,11 +59,8 @@ def check_choice(name, value, choices):
 
 def check_at_least_1(**numbers):
     """Raises ValueError unless the numbers are integers of at least 1."""
-    if not all(isinstance(number, Integral) and number >= 1 for number in numbers.values()):
-        received = ", ".join(f"{name}={number!r}" for name, number in numbers.items())
-        raise ValueError(
-            f"{', '.join(numbers)} must be integers of at least 1. Received: {received}."
-        )
+    for name, number in numbers.items():
+        checked(name, number, int, 1)
 
 
 def describe_string(text):

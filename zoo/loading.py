@@ -6,7 +6,7 @@ import pathlib
 import re
 
 from zoo import checkpoints, engines
-from zoo.checkpoints import hub, saved_runs
+from zoo.checkpoints import hub
 from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensor_files import SUFFIXES
 from zoo.errors import UserError
@@ -36,8 +36,8 @@ def load(path, dtype=None, engine=None, revision=None, **options):
         **options: constructor arguments that override those of the model, for published weights
             and for runs with a Vision Transformer. ``num_classes=7`` adds a new head, unless the
             head has as many classes; ``num_classes=0`` removes it; another `input_shape` resizes
-            the positions and adapts the patches to the number of channels. Translation models have
-            no such options; those of several languages need `src_lang` and `tgt_lang`. With
+            the positions and adapts the patches to the number of channels. Translation models of
+            several languages need `src_lang` and `tgt_lang`. With
             ``shortlist=True``, a model of the program Marian uses its lexical shortlist. With
             ``ema=False``, weights are loaded even if the file has their moving average as well.
 
@@ -69,12 +69,9 @@ def load(path, dtype=None, engine=None, revision=None, **options):
             f"path={os.fspath(path)!r}."
         )
     path = pathlib.Path(path)
-    if checkpoints.is_checkpoint(path):
-        loaded = checkpoints.load(path, **options)
-    elif path.is_dir():
-        loaded = saved_runs.load(path, options)
-    else:
+    if not path.exists():
         raise FileNotFoundError(_missing(str(path)))
+    loaded = checkpoints.load(path, options)
     if engine is not None:
         loaded.engine = engines.create_engine(loaded, engine, dtype or "float32")
     elif dtype == "int8":

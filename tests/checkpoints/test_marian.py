@@ -14,8 +14,7 @@ import zoo
 from tests.checkpoints import marian_models as marian
 from tests.checkpoints.marian_models import ATTENTION, PRE, SETTINGS, container
 from tests.checkpoints.translation_folders import spm
-from zoo import checkpoints
-from zoo.checkpoints import CheckpointError, marian_file, marian_folder
+from zoo.checkpoints import CheckpointError, formats, marian_file, marian_folder
 
 LINES = ["the cat sees a dog", "a dog sees the cat", "two birds and a fish", "\U0001f600 caf\u00e9"]
 CONTROL = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
@@ -133,8 +132,10 @@ def test_archives_that_cannot_be_read(tmp_path):
         (b"PK", "opus.zip is damaged, or not a .zip file"),
         (one_less, "opus.zip contains no trgvocab.spm"),
         ({**files, "model.npz": b"PK"}, "opus.zip/model.npz is damaged"),
-        ({**files, "model.npz": bytes(10**8)}, "opus.zip would expand to 100 MB"),
-        ({f"folder/{name}": data for name, data in files.items()}, "opus.zip has no model of Mar"),
+        (
+            {f"folder/{name}": data for name, data in files.items()},
+            "opus.zip must contain one model",
+        ),
     ):
         if isinstance(content, bytes):
             path.write_bytes(content)
@@ -248,14 +249,14 @@ def test_a_folder_with_a_damaged_file(tmp_path):
     (folder / "b.npz").write_bytes(whole[:100])
     (folder / "a.npz").write_bytes(whole)
     assert marian_folder.model_file(folder)[0].name == "a.npz"
-    assert checkpoints.is_checkpoint(folder)
+    assert formats.is_checkpoint(folder)
     (folder / "model.keras").touch()  # of a run
-    assert not checkpoints.is_checkpoint(folder)
+    assert not formats.is_checkpoint(folder)
 
 
 def test_options_and_vocabularies_that_do_not_fit(tmp_path):
     write(tmp_path, "npz")
-    with pytest.raises(CheckpointError, match="Received: src_lang"):
+    with pytest.raises(CheckpointError, match="src_lang='en'.*Unrecognized"):
         zoo.load(tmp_path, src_lang="en", ema=True)
     large = vocabularies({"tied-embeddings-all": "false"})[0]
     (tmp_path / "trgvocab.spm").write_bytes(large)

@@ -78,7 +78,8 @@ def test_a_tensor_that_does_not_fit(write, name, change, tmp_path):
 
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_tensor_without_a_place(write, tmp_path):
-    path = write(tmp_path, lambda tensors: {**tensors, "extra": np.ones(3, "float32")})
+    name = "dinov2.extra" if write is hugging_face else "extra"
+    path = write(tmp_path, lambda tensors: {**tensors, name: np.ones(3, "float32")})
     with pytest.raises(CheckpointError, match=f"{path.name}.* no place in the model: extra"):
         load(path)
 
@@ -101,9 +102,12 @@ def test_files_of_another_kind(tmp_path):
 @pytest.mark.parametrize(
     "config, message",
     [
-        ({"pretrained_cfg": {"crop_mode": "border"}}, "crop_mode 'border' is not supported"),
-        ({"pretrained_cfg": {"interpolation": "lanczos"}}, "'lanczos' is not supported"),
-        ({"global_pool": "map"}, "global_pool 'map' is not supported"),
+        ({"pretrained_cfg": {"crop_mode": "border"}}, "crop_mode='border' is not supported"),
+        (
+            {"pretrained_cfg": {"interpolation": "lanczos"}},
+            "interpolation='lanczos' is not supported",
+        ),
+        ({"global_pool": "map"}, "global_pool='map' is not supported"),
         ({"input_size": [3, 64, 32]}, "do not fit 64 x 32 pixels"),
         ({"model_args": {"num_heads": 5}}, "num_heads must divide embed_dim"),
     ],

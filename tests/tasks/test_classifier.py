@@ -185,13 +185,13 @@ def test_a_damaged_run_is_named(folder, tmp_path):
 
     for content in ("[]", "{}", "null", "{", '{"preprocessing": 1, "class_names": []}'):
         path.write_text(content)
-        is_named("classifier.json or model.keras is damaged")
+        is_named("the metadata cannot be used, or a file is damaged")
     path.write_text(json.dumps({**json.loads(good), "class_names": ["ant", "bee"]}))
     is_named("The model has 3 classes")
     path.write_text(good)
     for content in (b"", b"PK", weights[:500]):
         model.write_bytes(content)
-        is_named("classifier.json or model.keras is damaged")
+        is_named("the metadata cannot be used, or a file is damaged")
 
 
 def test_classifying_a_folder_continues_after_a_broken_image(classifier, folder, capsys):

@@ -1,4 +1,49 @@
 """Loads saved runs and published weights; each format has a table that maps its names to ours."""
 
-from zoo.checkpoints.formats import is_checkpoint, load
-from zoo.errors import CheckpointError
+import contextlib
+import pathlib
+import zipfile
+
+import tensorflow as tf
+
+from zoo.checkpoints import formats, saved_runs
+from zoo.errors import CheckpointError, TaskError, TokenizerError, UserError
+
+# Metadata and options are not validated: a wrong value fails where it is used.
+_WRONG_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_WRONG_VALUES += (MemoryError, tf.errors.OpError, zipfile.BadZipFile)
+
+
+def load(path, options):
+    """Loads a saved run or published weights, see `zoo.load`.
+
+    The files need not be trusted. All errors become a `UserError` that names the path.
+    """
+    with _errors_named(path, options):
+        is_published = formats.is_checkpoint(path)
+        return (formats.load if is_published else saved_runs.load)(path, dict(options))
+
+
+@contextlib.contextmanager
+def _errors_named(path, options):
+    try:
+        yield
+    except (TaskError, TokenizerError) as error:  # the files do not fit each other
+        raise CheckpointError(f"{path} cannot be loaded: {error}") from None
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        if error.filename is None:  # our own, which is complete
+            raise
+        raise CheckpointError(f"{path} contains no {pathlib.Path(error.filename).name}.") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(f"{error.filename or path} cannot be read: {reason}.") from None
+    except _WRONG_VALUES as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        source = f"metadata or the options {given}" if options else "metadata"
+        reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        reason = reason.split("}} ")[-1].split(" [Op:")[0]  # without the names of operations
+        raise CheckpointError(
+            f"{path} cannot be loaded: the {source} cannot be used, or a file is damaged: {reason}."
+        ) from error

@@ -2,9 +2,7 @@
 
 import re
 
-import tensorflow as tf
-
-from zoo.errors import CheckpointError, checked
+from zoo.errors import checked
 
 # The tensors of heads, also of other tasks and of pre-training.
 HEADS = r"(cls|fc|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
@@ -35,18 +33,12 @@ def head_classes(tensors, class_names, options):
     return [str(index) for index in range(count)], True
 
 
-def create_model(create, tensors, settings, options=None):
+def create_model(create, settings, options):
     """Calls `create`, such as `zoo.causal_lm`, with `settings` updated by `options`, two dicts."""
-    options = options or {}
-    try:
-        if "input_shape" in options and "input_shape" not in settings:  # Keras would accept it
-            raise ValueError("input_shape is an option of image models only.")
-        settings = {**settings, **options}
-        for name, maximum in _MAXIMA.items():
-            if settings.get(name) is not None:
-                checked(name, settings[name], int, 1, maximum)
-        return create(**settings)
-    except (MemoryError, TypeError, ValueError, tf.errors.OpError) as error:
-        reason = str(error).split("}} ")[-1].split(" [Op:")[0]  # without the names of operations
-        given = "".join(f", {name}={value!r}" for name, value in options.items())
-        raise CheckpointError(f"{tensors.path}{given}: {reason}") from None
+    if "input_shape" in options and "input_shape" not in settings:  # Keras would accept it
+        raise ValueError("input_shape is an option of image models only")
+    settings = {**settings, **options}
+    for name, maximum in _MAXIMA.items():
+        if settings.get(name) is not None:
+            checked(name, settings[name], int, 1, maximum)
+    return create(**settings)

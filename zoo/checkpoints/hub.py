@@ -27,6 +27,18 @@ _WEIGHTS = (
     ("model.weights.h5", "task.weights.h5"),
     ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json"),
 )
+# Class of an error, subclasses first: what it means.
+_REASONS = {
+    "GatedRepoError": "its owner asks for consent. Accept the conditions on the page of the model, "
+    "then run `hf auth login` or set HF_TOKEN.",
+    "RevisionNotFoundError": "it has no revision {revision!r}.",
+    "RepositoryNotFoundError": "there is no such model, or it is private. Check the name; for a "
+    "private model, run `hf auth login` or set HF_TOKEN. Data sets and Spaces cannot be loaded.",
+    "LocalEntryNotFoundError": "it is not in the cache, and the Hub cannot be reached ({cause}). "
+    "Connect once, or download the model elsewhere and pass its folder.",
+    "UserError": "{error}",
+    "Exception": "it cannot be downloaded ({kind}: {error}).",
+}
 _HANDLE = re.compile(r"(?P<repo>([\w.-]+/)?[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
@@ -51,8 +63,8 @@ def download(name, revision=None):
             denied, or it is not in the cache and there is no network.
         zoo.errors.UserError: if huggingface_hub or kagglehub is not installed.
     """
-    if name.startswith("kaggle://"):
-        return _from_kaggle(name, revision)
+    if name.startswith("kaggle://") and revision is None:
+        return _from_kaggle(name)
     match = _HANDLE.fullmatch(name.removeprefix("hf://"))
     if match is None:
         raise CheckpointError(
@@ -64,73 +76,50 @@ def download(name, revision=None):
 
 def _from_hugging_face(name, repo, revision):
     hub = needed("huggingface_hub")
-    errors = needed("huggingface_hub.errors")
     try:
-        folder = _folder(functools.partial(hub.snapshot_download, repo, revision=revision))
-        if folder is not None:
-            return folder
-        kinds = ", ".join(weights[0] for weights in _WEIGHTS)
-        reason = f"it has no weights that can be read: none of {kinds}, nor a model of Marian."
-    except errors.GatedRepoError:
-        reason = (
-            "its owner asks for consent. Accept the conditions on the page of the model, then run "
-            "`hf auth login` or set HF_TOKEN."
-        )
-    except errors.RevisionNotFoundError:
-        reason = f"it has no revision {revision!r}."
-    except errors.RepositoryNotFoundError:
-        reason = (
-            "there is no such model, or it is private. Check the name; for a private model, run "
-            "`hf auth login` or set HF_TOKEN. Data sets and Spaces cannot be loaded."
-        )
-    except errors.LocalEntryNotFoundError as error:
-        is_offline = needed("huggingface_hub.constants").HF_HUB_OFFLINE
-        cause = "HF_HUB_OFFLINE is set" if is_offline else error.__cause__ or error
-        reason = (
-            f"it is not in the cache, and the Hub cannot be reached ({cause}). Connect once, or "
-            "download the model elsewhere and pass its folder."
-        )
-    except CheckpointError as error:
-        reason = str(error)
+        return _folder(functools.partial(hub.snapshot_download, repo, revision=revision))
     except Exception as error:  # connection errors have no common base class
-        reason = f"it cannot be downloaded ({type(error).__name__}: {error})."
-    raise CheckpointError(f"{name}: {' '.join(reason.split())}") from None
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        reason = next(reason for kind, reason in _REASONS.items() if kind in kinds)
+        reason = reason.format(
+            error=error, kind=kinds[0], cause=error.__cause__ or error, revision=revision
+        )
+    raise CheckpointError(f"{name}: {' '.join(reason.split())}")
 
 
 def _folder(download):
-    """Downloads the files that `zoo.load` reads; returns their folder, or None without weights."""
+    """Downloads the files that `zoo.load` reads; returns their folder."""
 
     def fetch(allowed, ignored=()):
         return pathlib.Path(download(allow_patterns=[*allowed], ignore_patterns=[*ignored]))
 
     folder = fetch([*_METADATA, "*.yml", "*.spm"], ["*/*.yml", "*/*.spm"])
-    if not (folder / "config.json").is_file():
+    if (folder / "config.json").is_file():
+        # raises an error before gigabytes are downloaded
+        formats.find_format(folder, read_json(folder / "config.json"))
+        for weights in _WEIGHTS:
+            fetch([*_METADATA, *weights])
+            if any(file for pattern in weights for file in folder.glob(pattern)):
+                return folder
+    else:
         # "*" also matches folders
         fetch((f"*{ending}" for ending in marian_folder.FILES), ["*/*"])
-        return folder if marian_folder.is_folder(folder) else None
-    # raises an error before gigabytes are downloaded
-    formats.find_format(folder, read_json(folder / "config.json"))
-    for weights in _WEIGHTS:
-        fetch([*_METADATA, *weights])
-        if any(file for pattern in weights for file in folder.glob(pattern)):
+        if marian_folder.is_folder(folder):
             return folder
-    return None
+    kinds = ", ".join(weights[0] for weights in _WEIGHTS)
+    raise CheckpointError(
+        f"it has no weights that can be read: none of {kinds}, nor a model of Marian."
+    )
 
 
-def _from_kaggle(name, revision):
+def _from_kaggle(name):
     handle = name.removeprefix("kaggle://")
-    if handle.count("/") not in (3, 4) or revision is not None:
-        raise CheckpointError(
-            f"{name} is not the name of a model on Kaggle: use "
-            "kaggle://owner/model/framework/variation or .../variation/version, without a "
-            f"revision. Received: revision={revision!r}."
-        )
     kagglehub = needed("kagglehub")
     try:
         return pathlib.Path(kagglehub.model_download(handle))
     except Exception as error:  # the errors of kagglehub have no common base class
         raise CheckpointError(
-            f"{name}: {error} Check the name and the network; a gated model also needs "
-            "KAGGLE_API_TOKEN. Without a network, add the version that is in the cache: "
-            ".../framework/variation/version."
+            f"{name}: {error} Check the network and the name, kaggle://owner/model/framework/"
+            "variation, with or without /version; a gated model also needs KAGGLE_API_TOKEN. "
+            "Without a network, add the version that is in the cache."
         ) from None

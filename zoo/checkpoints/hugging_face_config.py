@@ -34,6 +34,8 @@ _PROCESSOR = {
     "image_mean": 0.5,
     "image_std": 0.5,
 }
+_SUPPORTED = {"do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255}
+_SUPPORTED["resample"] = (*INTERPOLATIONS,)
 _CLIP = {
     "resample": 3,
     "do_center_crop": True,
@@ -97,10 +99,23 @@ def class_names(folder, config, classes, options, problem=None):
 
 
 def check_settings(path, settings, supported):
-    """Raises `CheckpointError` if a setting differs from its value in `supported`."""
-    for name, value in supported.items():
-        if settings.get(name) not in (None, value):
+    """Raises `CheckpointError` if a setting is not as in `supported`, or in a tuple of several."""
+    for name, values in supported.items():
+        values = values if isinstance(values, tuple) else (values,)
+        if settings.get(name) not in (None, *values):
             raise CheckpointError(f"{path}: {name}={settings[name]!r} is not supported.")
+
+
+def check_counterparts(kind, model, required, others):
+    """Raises `CheckpointError` if transformers' model cannot have all settings of one of ours.
+
+    These are `required`, {name: its only value}, and the descriptions of `others` that it lacks.
+    """
+    names = [name for name, value in required.items() if getattr(model, name) != value]
+    names += ["activation"] * (model.activation not in ACTIVATION_NAMES)
+    wrong = [*(f"{name}={getattr(model, name)!r}" for name in names), *others]
+    if wrong:
+        raise CheckpointError(f"transformers' {kind} has no counterpart of {', '.join(wrong)}.")
 
 
 def warn_ignored(path, settings, names):
@@ -123,16 +138,12 @@ def preprocessing(folder, config, size):
     processor = settings.get("image_processor_type") or settings.get("feature_extractor_type")
     kind = next((kind for kind in _PROCESSORS if str(processor).startswith(kind)), "ViT")
     settings = {**_PROCESSOR, **_PROCESSORS[kind], **settings}
-    check_settings(path, settings, {"do_resize": True, "do_rescale": True})
-    if abs((scale := settings["rescale_factor"]) * 255 - 1) > 1e-6:
-        raise CheckpointError(f"{path}: rescale_factor {scale} is not supported.")
+    check_settings(path, settings, _SUPPORTED)
     ignored = {name for name in settings.keys() - _PROCESSOR.keys() if settings[name]}
     warn_ignored(path, settings, {x for x in ignored if not re.fullmatch(_NO_EFFECT, x)})
     mean, std = (np.ravel(settings[name]).tolist() for name in ("image_mean", "image_std"))
     if not settings["do_normalize"]:
         mean, std = [0.0], [1.0]
-    if settings["resample"] not in INTERPOLATIONS:
-        raise CheckpointError(f"{path}: resample {settings['resample']} is not supported.")
     crop = _size(path, settings["crop_size"]) if settings["do_center_crop"] else None
     is_square = settings.get("default_to_square", kind in ("ViT", "DeiT"))
     resize = _size(path, settings["size"], is_square)

@@ -8,7 +8,7 @@ import json
 
 from zoo.checkpoints.hugging_face_config import check_settings, read_json
 from zoo.decoding import SpecialTokens
-from zoo.errors import CheckpointError, TokenizerError
+from zoo.errors import CheckpointError
 from zoo.text.published import CONTINUATION, LibraryTokenizer
 
 # The supported settings in tokenizer.json, which may also omit them.
@@ -33,6 +33,12 @@ _BERT = {
         "max_input_chars_per_word": 100,
     },
 }
+# In tokenizer_config.json: the names in tokenizer.json.
+_IN_CONFIG = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 _ADDED = {"special": True} | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")  # equivalent
 
@@ -43,31 +49,37 @@ def byte_level_bpe(folder, vocab_size):
     Ids below `vocab_size`, the number of tokens of the model, that are not in the files get names
     such as "[unused 7]" and are never used.
     """
-    settings, content = _settings(folder), _tokenizer_json(folder, _GPT2, "vocab.json")
-    if content is None:
-        merges = _lines(folder / "merges.txt")
-        merges = [line for line in merges if line and not line.startswith("#version")]
-        content = {"model": {"vocab": read_json(folder / "vocab.json"), "merges": merges}}
+
+    def read_files():
+        merges = [line for line in _lines(folder / "merges.txt") if line]
+        merges = [line for line in merges if not line.startswith("#version")]
+        return {"vocab": read_json(folder / "vocab.json"), "merges": merges}
+
+    settings, content = _settings(folder), _content(folder, _GPT2, "vocab.json", read_files)
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
     vocab, control = _with_control(folder, content, settings, names)
     merges = [x.split(" ") if isinstance(x, str) else x for x in content["model"]["merges"]]
-    _check_merges(folder, vocab, control, merges)
+    # A vocabulary may also hold special tokens that no other file names, such as <mask>.
+    known = {*control, *map("".join, merges)}
+    lost = [x for x in vocab if len(x) > 1 and x not in known and x[0] + x[-1] not in ("<>", "[]")]
+    if lost:  # texts would be tokenized differently
+        raise CheckpointError(
+            f"{folder}: {len(lost)} tokens of the vocabulary are not made by any merge, such as "
+            f"{lost[0]!r}. The list of merges is incomplete."
+        )
     # GPT2Tokenizer ignores add_prefix_space in tokenizer.json.
     is_gpt2 = str(settings.get("tokenizer_class") or "GPT2").startswith("GPT2")
     in_file = content.get("pre_tokenizer", {}).get("add_prefix_space", False) and not is_gpt2
     post = content.get("post_processor") or {}
     adds_none = post.get("type", "ByteLevel") == "ByteLevel" or post.get("special_tokens") == {}
     if not (adds_none or settings.get("add_bos_token")):
-        raise CheckpointError(
-            f"{folder / 'tokenizer.json'}: post_processor {post['type']} is not supported."
-        )
+        raise CheckpointError(f"{folder}: post_processor {post['type']} is not supported.")
     space = {"add_prefix_space": settings.get("add_prefix_space", in_file), "trim_offsets": True}
     parts = {
         "pre_tokenizer": {**_GPT2["pre_tokenizer"], **space},
         "model": {**_GPT2["model"], "merges": merges},
     }
-    tokenizer = _create(folder, parts, vocab, control, vocab_size)
-    return tokenizer, settings.get("add_bos_token", False)
+    return _create(parts, vocab, control, vocab_size), settings.get("add_bos_token", False)
 
 
 def bert_wordpiece(folder, vocab_size, lower_case=False):
@@ -76,32 +88,26 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
     With `lower_case`, texts are lowercased even if the tokenizer does not do so; accents are then
     stripped only if its strip_accents is true. For `vocab_size` see `byte_level_bpe`.
     """
-    settings, content = _settings(folder), _tokenizer_json(folder, _BERT, "vocab.txt")
+
+    def read_files():
+        return {"vocab": {token: id for id, token in enumerate(_lines(folder / "vocab.txt"))}}
+
+    settings, content = _settings(folder), _content(folder, _BERT, "vocab.txt", read_files)
     own = {"word_tokenizer_type": "basic", "do_basic_tokenize": True}
     tokenizer_class = str(settings.get("tokenizer_class")).removesuffix("Fast")
-    if not content and tokenizer_class not in _BERT_CLASSES:
+    if "normalizer" not in content and tokenizer_class not in _BERT_CLASSES:
         own["tokenizer_class"] = "BertTokenizer"
     check_settings(folder / "tokenizer_config.json", settings, own)
-    if content is None:
-        vocab = {token: id for id, token in enumerate(_lines(folder / "vocab.txt"))}
-        content = {"model": {"vocab": vocab}}
     names = {f"{name.lower()}_token": f"[{name}]" for name in ("CLS", "SEP", "PAD", "UNK", "MASK")}
     vocab, control = _with_control(folder, content, settings, names)
     tokens = {name: settings.get(name) or token for name, token in names.items()}
-    missing = [tokens[name] for name in [*names][:4] if tokens[name] not in vocab]
-    if missing:
-        raise CheckpointError(f"{folder}: the vocabulary has no {', '.join(missing)}.")
+    special = SpecialTokens(*(vocab[tokens[name]] for name in [*names][:3]))
     count = max(vocab.values()) + 1
     if count < vocab_size:  # some are published so, or the file is truncated
         print(f"{folder}: the vocabulary has {count} tokens, the model {vocab_size}.")
     options = {"lowercase": True, "strip_accents": None, "handle_chinese_chars": True}
-    in_config = {
-        "do_lower_case": "lowercase",
-        "strip_accents": "strip_accents",
-        "tokenize_chinese_chars": "handle_chinese_chars",
-    }
     options |= content.get("normalizer", {})
-    options |= {ours: settings[theirs] for theirs, ours in in_config.items() if theirs in settings}
+    options |= {ours: settings[theirs] for theirs, ours in _IN_CONFIG.items() if theirs in settings}
     if lower_case and not options["lowercase"]:
         options |= {"lowercase": True, "strip_accents": bool(options["strip_accents"])}
     parts = {
@@ -109,34 +115,17 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
         "pre_tokenizer": _BERT["pre_tokenizer"],
         "model": {**_BERT["model"], "unk_token": tokens["unk_token"]},
     }
-    special = SpecialTokens(*(vocab[tokens[name]] for name in [*names][:3]))
-    return _create(folder, parts, vocab, control, vocab_size), special
+    return _create(parts, vocab, control, vocab_size), special
 
 
-def _check_merges(folder, vocab, control, merges):
-    """Raises `CheckpointError` if merges are missing: texts would be tokenized differently."""
-    known = {*control, *map("".join, merges)}
-    # A vocabulary may also hold special tokens that no other file names, such as <mask>.
-    lost = [token for token in vocab if len(token) > 1 and token not in known]
-    lost = [token for token in lost if token[0] + token[-1] not in ("<>", "[]")]
-    if lost:
-        raise CheckpointError(
-            f"{folder}: {len(lost)} tokens of the vocabulary are not made by any merge, such as "
-            f"{lost[0]!r}. The list of merges is incomplete."
-        )
-
-
-def _create(folder, parts, vocab, control, vocab_size):
+def _create(parts, vocab, control, vocab_size):
     """Creates the tokenizer of these parts of a tokenizer.json."""
     used = {*vocab.values()}
     unused = {f"[unused {id}]": id for id in range(vocab_size) if id not in used}
     vocab, control = vocab | unused, (*control, *unused)  # no other token contains a space
     parts["model"]["vocab"] = vocab
     added = [{"content": token, "id": vocab[token], **_ADDED} for token in control]
-    try:
-        return LibraryTokenizer(json.dumps({"added_tokens": added, **parts}))
-    except TokenizerError as error:
-        raise CheckpointError(f"{folder}: {error}") from None
+    return LibraryTokenizer(json.dumps({"added_tokens": added, **parts}))
 
 
 def _settings(folder):
@@ -149,16 +138,16 @@ def _settings(folder):
     }
 
 
-def _tokenizer_json(folder, supported, instead):
-    """Reads tokenizer.json; returns None if there is a vocabulary in the file `instead`.
+def _content(folder, supported, file, read_files):
+    """The content of tokenizer.json, or else its part "model" of `read_files`, if `file` exists.
 
-    `supported` is {part: {setting: value}}, from which the file must not differ.
+    `supported` is {part: {setting: value}}, from which tokenizer.json must not differ.
     """
     path = folder / "tokenizer.json"
+    if not path.is_file() and (folder / file).is_file():
+        return {"model": read_files()}
     if not path.is_file():
-        if not (folder / instead).is_file():
-            raise CheckpointError(f"{folder} contains no {instead} and no tokenizer.json.")
-        return None
+        raise CheckpointError(f"{folder} contains no {file} and no tokenizer.json.")
     content = {key: value or {} for key, value in read_json(path).items()}
     for part, settings in supported.items():
         given = {**({} if part == "model" else {"type": None}), **content.get(part, {})}
@@ -167,8 +156,6 @@ def _tokenizer_json(folder, supported, instead):
                 raise CheckpointError(
                     f"{path}: {part} {name}={given.get(name)!r} is not supported, only {value!r}."
                 )
-    if not {"vocab", *(["merges"] if supported is _GPT2 else [])} <= {*content.get("model", {})}:
-        raise CheckpointError(f"{path} has no vocabulary.")
     return content
 
 
@@ -177,7 +164,6 @@ def _with_control(folder, content, settings, names):
 
     Raises `CheckpointError` if tokens were added that are text.
     """
-    vocab, control = dict(content["model"]["vocab"]), []
     added = content.get("added_tokens") or [
         {"id": int(id), **token} for id, token in settings.get("added_tokens_decoder", {}).items()
     ]
@@ -185,20 +171,15 @@ def _with_control(folder, content, settings, names):
         is_special = [*settings.values()].__contains__
         tokens = read_json(folder / "added_tokens.json", {}).items()  # of older folders
         added = [{"content": x, "id": id, "special": is_special(x)} for x, id in tokens]
-    for token in added:
-        if not token.get("special"):
-            raise CheckpointError(
-                f"{folder}: the added token {token['content']!r} is not supported, as it is not a "
-                "special token."
-            )
-        vocab[token["content"]] = token["id"]
-        control.append(token["content"])
+    if texts := [token["content"] for token in added if not token.get("special")]:
+        raise CheckpointError(
+            f"{folder}: the added token {texts[0]!r} is text, which is not supported."
+        )
+    vocab = content["model"]["vocab"] | {token["content"]: token["id"] for token in added}
+    control = [token["content"] for token in added]
     control += [settings.get(name) or token for name, token in names.items()]
     return vocab, tuple(token for token in dict.fromkeys(control) if token in vocab)
 
 
 def _lines(path):
-    try:
-        return path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not text: {error}.") from None
+    return path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")

@@ -66,19 +66,12 @@ SETTINGS = {  # argument of `zoo.transformer`: its name in config.json
 }
 
 
-def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
+def build(tensors, config, options, is_shared=True, table=(), ignored=(), **settings):
     """Builds a Transformer and assigns its weights.
 
-    Args:
-        tensors: `zoo.checkpoints.tensors.Tensors`.
-        config: content of config.json.
-        is_shared: whether source and target have the same embedding.
-        table: entries in addition to `TABLE`.
-        ignored: see `zoo.checkpoints.mapping.assign`.
-        **settings: arguments of `zoo.transformer` that are not in config.json.
-
-    Returns:
-        `zoo.models.Transformer`.
+    `options` and `settings` are arguments of `zoo.transformer` that override, and complete, those
+    of config.json. `table` is an addition to `TABLE`; `is_shared` says whether source and target
+    have the same embedding.
     """
     is_tied = config.get("tie_word_embeddings", True)
     output = [OUTPUT] if is_tied else []
@@ -99,7 +92,7 @@ def build(tensors, config, is_shared=True, table=(), ignored=(), **settings):
         "logits_bias": "final_logits_bias" in tensors,
         "epsilon": 1e-5,
     }
-    model = create_model(transformer, tensors, settings)
+    model = create_model(transformer, settings, options)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
     assign(model, tensors, {**TABLE, **embeddings, **dict(table)}, ignored)
     return model
@@ -158,13 +151,3 @@ def language_id(folder, name, code, codes):
         f"{folder} needs the language {name} (--{name.replace('_', '-')}), "
         f"one of {', '.join(codes)}. Received: {received}."
     )
-
-
-def reject_options(folder, options):
-    """Raises `CheckpointError` if there are options other than languages."""
-    if options:
-        raise CheckpointError(
-            f"{folder} is a translation model: its only options are src_lang and tgt_lang, if it "
-            "has several languages, and shortlist for models of the program Marian. Received: "
-            f"{', '.join(options)}."
-        )

@@ -21,18 +21,11 @@ _BUFFERS = (r"(.*[./])?(position_ids|num_batches_tracked)",)  # numbers that are
 
 
 class Source(NamedTuple):
-    """The tensors that a variable is computed from.
-
-    Fields:
-        names: names of the tensors.
-        convert: function of their arrays that returns the value of the variable.
-        invert: function of the value and the number of tensors that returns a list of arrays; None
-            if there is no inverse.
-    """
+    """The tensors that a variable is computed from."""
 
     names: tuple
-    convert: Callable
-    invert: Callable | None = None
+    convert: Callable  # of their arrays to the value of the variable
+    invert: Callable | None = None  # of the value and the number of tensors to a list of arrays
 
 
 def same(name):
@@ -117,27 +110,20 @@ def row(name):
 
 
 def assign(model, tensors, table, ignored=(), kept=()):
-    """Assigns all variables of a built model.
+    """Assigns all variables of a built model by a table {path of a variable: `Source`}.
 
-    Args:
-        model: `keras.Model`.
-        tensors: `zoo.checkpoints.tensors.Tensors`.
-        table: {path of a variable: `Source`}.
-        ignored: regular expressions of the names of tensors that need not be used.
-        kept: regular expressions of the paths of variables that keep their value, such as those of
-            a new head.
+    `ignored` are regular expressions of the names of tensors that need not be used, and `kept` of
+    the paths of variables that keep their value, such as those of a new head.
 
-    Raises:
-        CheckpointError: if tensors are missing or left over, a variable has no entry in the table,
-            or a shape or dtype is wrong; the message names all of them.
+    Raises `CheckpointError` if tensors are missing or left over, a variable has no entry in the
+    table, or a shape or dtype is wrong; the message names all of them.
     """
     plan, unknown, missing, used = [], [], [], set()
-    rules = [(pattern(path), source) for path, source in table.items()]
     for variable in model.weights:
         path = variable.path.split("/", 1)[1]
         if _matches(kept, path):
             continue
-        names, source = _source(rules, path)
+        names, source = _source(table, path)
         if source is None:
             unknown.append(path)
         missing += [name for name in names if name not in tensors]
@@ -183,9 +169,9 @@ def collect(model, table):
 
     Raises `CheckpointError` if a variable has no entry in the table, or one without an inverse.
     """
-    rules, tensors = [(pattern(path), source) for path, source in table.items()], {}
+    tensors = {}
     for variable in model.weights:
-        names, source = _source(rules, variable.path.split("/", 1)[1])
+        names, source = _source(table, variable.path.split("/", 1)[1])
         if source is None or source.invert is None:
             raise CheckpointError(f"{variable.path} has no counterpart in this format.")
         arrays = source.invert(np.asarray(variable.value), len(names))
@@ -193,19 +179,12 @@ def collect(model, table):
     return tensors
 
 
-def pattern(path):
-    """Compiles a path or name to a regular expression whose group matches the index ``{i}``."""
-    return re.compile(re.escape(path).replace(r"\{i\}", r"(\d+)"))
-
-
-def _source(rules, path):
-    """(names of tensors, `Source`) of the variable at `path`; ((), None) if no rule matches."""
-    for rule, source in rules:
-        match = rule.fullmatch(path)
-        if match:
-            index = match.group(1) if match.groups() else ""
-            return [name.replace("{i}", index) for name in source.names], source
-    return (), None
+def _source(table, path):
+    """(names of tensors, `Source`) of the variable at `path`; ((), None) without an entry."""
+    block, index, rest = re.fullmatch(r"(?:(encoder_|decoder_)(\d+))?(.*)", path).groups()
+    source = table.get(path if block is None else f"{block}{{i}}{rest}")
+    names = () if source is None else source.names
+    return [name.replace("{i}", index or "") for name in names], source
 
 
 def _matches(patterns, name):

@@ -17,7 +17,6 @@ from zoo.tasks.task import MODEL_FILE
 MODELS = ("*.npz", "*.bin", "*.bin.gz")
 _CONFIG = "decoder.yml"
 FILES = (".npz", ".bin", ".yml", ".yaml", ".json", ".vocab", ".spm")
-_MAX_RATIO = 20  # of the size of the files to that of an archive; weights are hardly compressible
 
 
 def is_folder(path):
@@ -39,9 +38,8 @@ def unpacked(path):
             with zipfile.ZipFile(path) as archive:
                 files = [x for x in archive.infolist() if x.filename.endswith(FILES)]
                 files = [x for x in files if pathlib.PurePosixPath(x.filename).name == x.filename]
-                _check_size(path, files)
                 archive.extractall(folder, files)
-        except (CheckpointError, OSError):
+        except OSError:
             raise
         except Exception as error:  # each compression method raises its own
             raise CheckpointError(f"{path} is damaged, or not a .zip file: {error}") from None
@@ -49,17 +47,6 @@ def unpacked(path):
             yield pathlib.Path(folder)
         except CheckpointError as error:
             raise CheckpointError(str(error).replace(folder, str(path))) from None
-
-
-def _check_size(path, files):
-    """Raises `CheckpointError` if an archive has no weights, or would expand to a huge size."""
-    if not any(file.filename.endswith((".npz", ".bin")) for file in files):
-        raise CheckpointError(
-            f"{path} has no model of Marian: no .npz or .bin outside of folders. Unpack any other."
-        )
-    size = sum(file.file_size for file in files)
-    if size > _MAX_RATIO * path.stat().st_size:
-        raise CheckpointError(f"{path} would expand to {size / 1e6:,.0f} MB: it is not a model.")
 
 
 def _models(folder):
@@ -84,7 +71,8 @@ def model_file(path):
     if len(names) != 1:
         found = ", ".join(names) or "none"
         raise CheckpointError(
-            f"{path} must contain one model. Load one of its files. Found: {found}."
+            f"{path} must contain one model, outside of folders. Load one of its files. Found: "
+            f"{found}."
         )
     return path / names[0], next(iter(configs.values()), {})
 

@@ -3,7 +3,7 @@
 import json
 import pathlib
 
-from zoo.checkpoints import save_marian, save_vit
+from zoo.checkpoints.formats import hugging_face_marian, hugging_face_vit
 from zoo.errors import CheckpointError, needed
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier
@@ -26,9 +26,9 @@ def save_hf(model, folder):
     save_file = needed("safetensors.numpy").save_file
     folder = pathlib.Path(folder)
     if isinstance(model, ImageClassifier) and isinstance(model.model, ViT):
-        files, tensors = save_vit.contents(model)
+        files, tensors = hugging_face_vit.contents(model)
     elif isinstance(model, Translator):
-        files, tensors = save_marian.contents(model)
+        files, tensors = hugging_face_marian.contents(model)
     else:
         raise CheckpointError(
             "save_hf writes an ImageClassifier with a zoo.models.ViT, or a Translator. "

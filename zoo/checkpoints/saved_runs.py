@@ -1,19 +1,17 @@
 """Loads run directories, and those of Vision Transformers with other arguments of the model."""
 
-import functools
 import json
 import operator
-import tempfile
+import re
 import zipfile
 
 import h5py
-import numpy as np
 
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import HEAD_LAYERS, adaptations, with_channels
-from zoo.errors import CheckpointError, TaskError, UserError
+from zoo.errors import CheckpointError, UserError
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.encoder import ImageEncoder, TextEncoder
@@ -22,37 +20,21 @@ from zoo.tasks.task import MODEL_FILE, read_config
 from zoo.tasks.translator import Translator
 
 _TASKS = (ImageClassifier, TextClassifier, ImageEncoder, TextEncoder, Translator, TextGenerator)
-# By the paths of `adaptations`: the layer, and a part of the names of its arrays in the file.
-_ADAPTED = {
-    "patch_embed/projection/kernel": ("patch_embed.projection", "/patch_embed/projection/vars/"),
-    "patch_positions/embeddings": ("patch_positions", "positions/vars/"),
-}
 
 
 def load(folder, options):
-    """Loads the task that was saved in a run directory; its files need not be trusted."""
+    """Loads the task that was saved in a run directory."""
     task = _task(folder)
-    try:
-        config = read_config(folder / MODEL_FILE)
-        if options.keys() <= {"dtype"}:
-            return task.load(folder, **options)
-        if config["class_name"] == ViT.__name__:
-            description = json.loads((folder / task.description_file).read_text())
-            return _changed_vit(folder, config, description, options)
-    except TaskError as error:  # the files do not fit each other
-        raise UserError(f"{folder} cannot be loaded: {error}") from None
-    except UserError:
-        raise
-    except (AttributeError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        reason = next(iter(str(error).splitlines()), "")
+    if options.keys() <= {"dtype"}:
+        return task.load(folder, **options)
+    config = read_config(folder / MODEL_FILE)
+    if config["class_name"] != ViT.__name__:
         raise UserError(
-            f"{folder} cannot be loaded: {task.description_file} or {MODEL_FILE} is damaged "
-            f"({type(error).__name__}: {reason})."
-        ) from None
-    raise UserError(
-        f"{folder} is a run without a Vision Transformer, which takes no options other than "
-        f"dtype. Received: {', '.join(options.keys() - {'dtype'})}."
-    )
+            f"{folder} is a run without a Vision Transformer, which takes no options other than "
+            f"dtype. Received: {', '.join(options.keys() - {'dtype'})}."
+        )
+    description = json.loads((folder / task.description_file).read_text())
+    return _changed_vit(folder, config["config"], description, options)
 
 
 def _task(folder):
@@ -72,58 +54,58 @@ def _task(folder):
 
 def _changed_vit(folder, config, description, options):
     """Loads the classifier or encoder of a run with a Vision Transformer, with other arguments."""
-    native, options = config["config"]["input_shape"], dict(options)
-    with (
-        tempfile.TemporaryDirectory() as files,
-        zipfile.ZipFile(folder / MODEL_FILE) as archive,
-        h5py.File(archive.extract("model.weights.h5", files)) as file,
-    ):
-        stored = _tensors(folder, file)
-        names, is_new = head_classes(stored, description.get("class_names", []), options)
+    native = config["input_shape"]
+    nothing = Tensors(folder, {})
+    names, is_new = head_classes(nothing, description.get("class_names", []), options)
 
-        def create(input_shape, **others):
-            shape = with_channels(input_shape, native)
-            model = ViT.from_config({"input_shape": shape, **others})
-            model.build((None, *shape))
-            return model
+    def create(input_shape, **others):
+        shape = with_channels(input_shape, native)
+        model = ViT.from_config({"input_shape": shape, **others})
+        model.build((None, *shape))
+        return model
 
-        settings = {**config["config"], "num_classes": len(names)}
-        model = create_model(create, stored, settings, options)
-        changes = adaptations(model, native, folder)
-        layers = {path: operator.attrgetter(_ADAPTED[path][0])(model) for path in changes}
-        heads = [model.head, model.distillation_head] if is_new else []
-        _assign(model, stored, file.filename, [*heads, *layers.values()])
-        for path, function in changes.items():
-            first, *others = [stored[name] for name in stored if _ADAPTED[path][1] in name]
-            layers[path].set_weights([function(first), *others])
+    settings = {**config, "num_classes": len(names)}
+    model = create_model(create, settings, options)
+    _check_count(folder, model)
+    readers = {}
+    for path, function in adaptations(model, native, folder).items():
+        layer = operator.attrgetter(path.rpartition("/")[0].replace("/", "."))(model)
+        readers[layer] = _reader(layer, function)
+    heads = [model.head, model.distillation_head] if is_new else []
+    readers |= dict.fromkeys(filter(None, heads), lambda arrays: None)
+    for layer, reader in readers.items():  # in place of Keras's method
+        layer.load_own_variables = reader
+    try:
+        model.load_weights(folder / MODEL_FILE)
+    except ValueError as error:  # shapes differ
+        raise CheckpointError(f"{folder} does not fit the options: {error}") from None
+    for layer in readers:
+        del layer.load_own_variables
     task = ImageClassifier if names else ImageEncoder
     changed = task.from_description({**description, "class_names": names}, model)
     changed.preprocessing = changed.preprocessing.with_shape(model.input_shape)
     return changed
 
 
-def _tensors(folder, file):
-    """The arrays of a Keras file of weights, by their paths in it."""
-    entries = {}
+def _reader(layer, function):
+    """Like `load_own_variables` of a layer, with a function of its first array."""
 
-    def visit(path, item):
-        if isinstance(item, h5py.Dataset) and "seed_generator" not in path:
-            dtype = item.attrs.get("dtype", item.dtype)  # Keras stores "bfloat16" as an attribute
-            entries[path] = item.shape, functools.partial(np.array, item, dtype)
+    def load_own_variables(arrays):
+        first, *others = (arrays[name] for name in sorted(arrays.keys()))
+        layer.set_weights([function(first), *others])
 
-    file.visititems(visit)
-    return Tensors(folder, entries)
+    return load_own_variables
 
 
-def _assign(model, stored, weights, replaced):
-    """Assigns the weights of all layers except those that are `replaced`."""
-    paths = stored, [weight.path.split("/", 1)[1] for weight in model.weights]
-    theirs, ours = (sum(path.split("/")[0] not in HEAD_LAYERS for path in names) for names in paths)
+def _check_count(folder, model):
+    """Raises `CheckpointError` if Keras would leave out arrays of the file."""
+    stored = []
+    with zipfile.ZipFile(folder / MODEL_FILE).open("model.weights.h5") as data:
+        h5py.File(data).visit(stored.append)
+    stored = [path for path in stored if re.search(r"(?<!seed_generator)/vars/\d+$", path)]
+    named = (stored, [weight.path.split("/", 1)[1] for weight in model.weights])
+    theirs, ours = (sum(not path.startswith(HEAD_LAYERS) for path in names) for names in named)
     if theirs != ours:
         raise CheckpointError(
-            f"{stored.path} has {theirs} arrays, the model with these options {ours} weights."
+            f"{folder} has {theirs} arrays, the model with these options {ours} weights."
         )
-    try:
-        model.load_weights(weights, objects_to_skip=replaced)
-    except ValueError as error:  # shapes differ
-        raise CheckpointError(f"{stored.path} does not fit the options: {error}") from None

@@ -55,12 +55,8 @@ def read_file(path):
 
 
 def _sharded(index):
-    try:
-        files = set(read_json(index)["weight_map"].values())
-    except (KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{index} is not an index of tensors: {error!r}.") from None
     entries = {}
-    for name in sorted(files):
+    for name in sorted({*read_json(index)["weight_map"].values()}):
         path = index.parent / name
         if pathlib.Path(name).name != name or not path.is_file():
             raise CheckpointError(f"{index} names the file {name!r}, which is not in its folder.")
@@ -77,7 +73,10 @@ def _safetensors(path):
             return file.get_tensor(name)
 
     with safetensors.safe_open(path, "np") as file:
-        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        shapes = {name: part.get_shape() for name, part in slices.items()}
+        if any(part.get_dtype().startswith("F8") for part in slices.values()):
+            raise CheckpointError(f"{path}: floats of 8 bits are not supported.")
     entries = {name: (shape, functools.partial(read, name)) for name, shape in shapes.items()}
     return Tensors(path, entries)
 

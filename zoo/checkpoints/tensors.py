@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from zoo.checkpoints.other_programs import advice
 from zoo.errors import CheckpointError
 
-# Prefixes of the names of a model's tensors: of averaged weights, and of a whole model.
-_AVERAGE = r"(?:[^./]*_)?(?:ema|swa|averaged|teacher|(?:target|momentum)_encoder)(?:_[^./]*)?"
-AVERAGED = re.compile(rf"(?:^|[./]){_AVERAGE}(?:[./]|$)")
-_WHOLE = "module|(?:online_)?model|net|network|student|(?:model_)?state(?:_dict)?"
-_WHOLE = re.compile(rf"(?:.*[./])?(?:(?:{_AVERAGE}|{_WHOLE})[./]|[^./]*/)|")
+# Prefixes of the names of averaged weights.
+AVERAGED = re.compile(
+    r"(?:^|[./])(?:[^./]*_)?(?:ema|swa|averaged|teacher|(?:target|momentum)_encoder)(?:_[^./]*)?"
+    r"(?:[./]|$)"
+)
 # Parts of names that torch.compile, FSDP and activation checkpointing insert.
 _WRAPPERS = re.compile(r"(?<![^./])_(orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)[./]")
-# Names of heads, which are often beside the part of a model that has the prefix.
-_HEAD = re.compile(r"head|head_dist|classifier|fc|lm_head")
-_PREFERRED = ("state_dict_ema/", "model_ema/", "state_dict/", "model/")  # as in timm
+# Heads, which are often beside the part of a model that has the prefix.
+_HEAD = re.compile(r"(\w+_)?(head|classifier)|head_dist|fc")
+_PREFERRED = ("state_dict_ema/", "model_ema/", "state_dict/", "model/", "")  # as in timm
 
 
 class Tensors(Mapping):
@@ -69,11 +69,11 @@ class Tensors(Mapping):
         return Tensors(self.path, entries)
 
     def unwrapped(self, anchor, averaged=True):
-        """Returns the tensors of one model, without the prefixes of their names.
+        """Returns the tensors of one model, without the prefix of their names.
 
         Prefixes come from dicts ("state_dict/", "model_ema/"), from PyTorch ("_orig_mod.module.")
-        and from larger models ("backbone.", "vit."). Tensors of other models are left out and
-        printed.
+        and from larger models ("backbone.", "vit."). All other tensors are left out, and named in
+        a printed line, but for heads beside the model.
 
         Args:
             anchor: name of a tensor that every model of the format has.
@@ -82,59 +82,60 @@ class Tensors(Mapping):
         Raises:
             CheckpointError: if there is no model, or it is not clear which one to take.
         """
-        if any(map(_WRAPPERS.search, self)):
-            return self.renamed(lambda x: _WRAPPERS.sub("", x)).unwrapped(anchor, averaged)
-        found = re.compile(rf"((?:.*[./])?){re.escape(anchor)}")
-        prefixes = [match[1] for match in map(found.fullmatch, self) if match]
+        tensors = self.renamed(lambda name: _WRAPPERS.sub("", name))
+        ends = (f".{anchor}", f"/{anchor}")
+        anchors = [name for name in tensors if name == anchor or name.endswith(ends)]
+        prefixes = [name.removesuffix(anchor) for name in anchors]
         if not prefixes:
             raise CheckpointError(
                 f"{self.path} has no tensor {anchor}, which every model has, but others, such as "
                 f"{next(iter(self), None)}.{advice([self.path.name]) or advice(self)}"
             )
-        prefix = self._chosen(prefixes, averaged)
-        starts, whole = _starts(prefix), _WHOLE.match(prefix)[0]
-        # where the prefixes of other models begin to differ from this one
-        others = [next((s for s in _starts(p) if s not in starts), prefix) for p in prefixes]
-        others = tuple({*others} - {prefix})
-        renamed, unused = {}, collections.Counter()
-        for name in self:
-            start = max(filter(name.startswith, starts), key=len)
-            rest = name.removeprefix(start)
+        prefix = tensors._chosen(prefixes, averaged)
+        around = _beginnings(prefix)
+        others = [[each for each in _beginnings(p) if each not in around] for p in prefixes]
+        others = tuple(beginnings[0] for beginnings in others if beginnings)
+        names, unused = {}, collections.Counter()
+        for name in tensors:
+            beginning = max(filter(name.startswith, around), key=len)
+            rest = name.removeprefix(beginning)
             part = re.split("[./]", rest)[0]
-            is_head = _HEAD.fullmatch(part) and prefix + rest not in self
-            if is_head or name.startswith(whole) and not name.startswith(others):
-                renamed[name] = rest
+            is_head = _HEAD.fullmatch(part) and prefix + rest not in tensors
+            if not name.startswith(others) and (beginning == prefix or is_head):
+                names[name] = rest
             else:
-                unused[start + part] += 1
+                unused[beginning + part] += 1
         if unused:
-            names = ", ".join(f"{part} ({count})" for part, count in unused.items())
+            listed = ", ".join(f"{part} ({count})" for part, count in unused.items())
             if AVERAGED.search(prefix) and not all(map(AVERAGED.search, prefixes)):
-                names += ". Pass ema=False for weights that are not averaged"
-            print(f"{self.path}: loads {prefix[:-1] or anchor}. Not used (tensors): {names}.")
-        kept = Tensors(self.path, {name: self.entries[name] for name in renamed})
-        return kept.renamed(renamed.get)
+                listed += ". Pass ema=False for weights that are not averaged"
+            print(f"{self.path}: loads {prefix[:-1] or anchor}. Not used (tensors): {listed}.")
+        used = Tensors(self.path, {name: tensors.entries[name] for name in names})
+        return used.renamed(names.get)
 
     def _chosen(self, prefixes, averaged):
         """Selects the prefix of the model to load, see `unwrapped`."""
-        found = [p for p in prefixes if bool(AVERAGED.search(p)) == averaged] or averaged * prefixes
-        for first in (*_PREFERRED, ""):
-            best = [prefix for prefix in found if prefix.startswith(first)]
-            if len(best) == 1:
-                self._check_average(*best, [p for p in prefixes if p not in found])
-                return best[0]
-        names = ", ".join(prefix[:-1] or "names without a prefix" for prefix in prefixes)
-        if not found:
+        averages = [prefix for prefix in prefixes if AVERAGED.search(prefix)]
+        others = [prefix for prefix in prefixes if prefix not in averages]
+        candidates = (averages or others) if averaged else others
+        listed = ", ".join(prefix[:-1] or "names without a prefix" for prefix in prefixes)
+        if not candidates:
             raise CheckpointError(
-                f"{self.path} has averaged weights only ({names}): load it without ema=False."
+                f"{self.path} has averaged weights only ({listed}): load it without ema=False."
             )
-        raise CheckpointError(f"{self.path} has several models: {names}. Save one of them alone.")
+        for first in _PREFERRED:
+            matches = [prefix for prefix in candidates if prefix.startswith(first)]
+            if len(matches) == 1:
+                if matches[0] in averages:
+                    self._check_average(matches[0], others)
+                return matches[0]
+        raise CheckpointError(f"{self.path} has several models: {listed}. Save one of them alone.")
 
     def _check_average(self, prefix, others):
         """Raises `CheckpointError` if averaged weights lack tensors of the others, except masks."""
-        for other in filter(None, others if AVERAGED.search(prefix) else ()):
-            for name in self:
-                averaged = self.shapes.get(prefix + name.removeprefix(other))
-                if name.startswith(other) and averaged != self.shapes[name] and "mask" not in name:
+        for other in filter(None, others):
+            for name in filter(lambda name: name.startswith(other) and "mask" not in name, self):
+                if self.shapes[name] != self.shapes.get(prefix + name.removeprefix(other)):
                     raise CheckpointError(
                         f"{self.path}: {prefix[:-1]} lacks {name} or has it in another shape. Pass "
                         f"ema=False for {other[:-1]}."
@@ -154,6 +155,6 @@ class Tensors(Mapping):
         return Tensors(self.path, entries)
 
 
-def _starts(prefix):
+def _beginnings(prefix):
     """The beginnings of a prefix: of "a.b.", they are "", "a." and "a.b."."""
     return ["", *itertools.accumulate(re.findall(r"[^./]*[./]", prefix))]

@@ -2,12 +2,13 @@
 
 import functools
 import math
+import re
 from numbers import Integral
 
 import numpy as np
 
 from zoo.checkpoints.building import HEADS, create_model, head_classes
-from zoo.checkpoints.mapping import assign, changed, pattern
+from zoo.checkpoints.mapping import assign, changed
 from zoo.errors import CheckpointError
 from zoo.layers import LearnedPositions, patch_grid
 from zoo.models.vit import vit
@@ -21,15 +22,10 @@ MAX_SIDE = 8192  # of images, in pixels
 def vit_classifier(tensors, table, settings, preprocessing, options, names=None, ignored=()):
     """Builds a Vision Transformer and assigns its weights.
 
-    Args:
-        tensors, table, ignored: see `zoo.checkpoints.mapping.assign`.
-        settings: arguments of `zoo.vit`, without `num_classes`.
-        preprocessing: `zoo.data.preprocessing.ImagePreprocessing` of the published model.
-        options: options of `zoo.load`, which override `settings`.
-        names: class names; by default their indices.
-
-    Returns:
-        `ImageClassifier`, or `ImageEncoder` if there is no head.
+    `options` of `zoo.load` override `settings`, arguments of `zoo.vit`. `preprocessing` is that of
+    the published model; `names` are the class names, by default their indices. For the others see
+    `zoo.checkpoints.mapping.assign`. Returns an `ImageClassifier`, or an `ImageEncoder` if there is
+    no head.
     """
     shape, kept = tensors.shapes.get(table["head/bias"].names[0]), ()
     if names is None or shape is None:
@@ -43,7 +39,7 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
     def create(input_shape, **others):
         return vit(input_shape=with_channels(input_shape, native), **others)
 
-    model = create_model(create, tensors, {**settings, "num_classes": len(names)}, options)
+    model = create_model(create, {**settings, "num_classes": len(names)}, options)
     changes = adaptations(model, native, tensors.path)
     table = table | {path: changed(table[path], function) for path, function in changes.items()}
     assign(model, tensors, table, ignored, kept)
@@ -104,7 +100,8 @@ def _resized(positions, model, grid):
 
 def count_blocks(shapes, block):
     """Returns the number of blocks; `block` is the beginning of their names, with ``{i}``."""
-    return len({match[1] for match in map(pattern(block).match, shapes) if match})
+    pattern = re.compile(re.escape(block).replace(r"\{i\}", r"(\d+)"))
+    return len({match[1] for match in map(pattern.match, shapes) if match})
 
 
 def image_size(tensors, name, prefix, patch_size, size=()):
@@ -123,18 +120,6 @@ def image_size(tensors, name, prefix, patch_size, size=()):
     raise CheckpointError(
         f"{tensors.path}: {name} has {positions} positions, which do not fit {expected}."
     )
-
-
-def first_head_alone(table):
-    """The entries of both heads of a model with a distillation token that uses only the first.
-
-    Our logits are the mean of both heads: here, of twice the first one and of zeros.
-    """
-    return {
-        f"{layer}/{name}": changed(table[f"head/{name}"], functools.partial(np.multiply, factor))
-        for layer, factor in (("head", 2), ("distillation_head", 0))
-        for name in ("kernel", "bias")
-    }
 
 
 def _head(tensors, table):

@@ -32,15 +32,17 @@ def read_lines(path):
     """Yields the lines of a UTF-8 file, which may be compressed by gzip."""
     try:
         with open(path, "rb") as file:
-            head = file.read(4)
-        kind = next((kind for start, kind in _KINDS.items() if head.startswith(start)), None)
-        is_gzip = head.startswith(b"\x1f\x8b")
-        if kind or b"\0" in head and not is_gzip:
-            raise DataError(f"{path} is not a text in UTF-8, but {kind or 'binary'}. Convert it.")
-        # Text mode would also split at a lone carriage return, and could not report the line number
-        # of a decoding error.
-        with (gzip.open if is_gzip else open)(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
+            head = file.peek(4)[:4]
+            kind = next((kind for start, kind in _KINDS.items() if head.startswith(start)), None)
+            is_gzip = head.startswith(b"\x1f\x8b")
+            if kind or b"\0" in head and not is_gzip:
+                raise DataError(
+                    f"{path} is not a text in UTF-8, but {kind or 'binary'}. Convert it."
+                )
+            # Text mode would also split at a lone carriage return, and could not report the line
+            # number of a decoding error.
+            lines = gzip.GzipFile(fileobj=file) if is_gzip else file
+            for number, line in enumerate(lines, start=1):
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error

@@ -12,27 +12,15 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from zoo.data.plain_text import concatenated_tokens, evaluation_windows
-from zoo.errors import DataError, UserError
-from zoo.evaluation.data import (
-    labeled_images,
-    labeled_texts,
-    model_labels,
-    plain_text,
-    sentence_pairs,
-)
+from zoo.data.plain_text import concatenated_tokens, evaluation_windows, read_texts
+from zoo.errors import CheckpointError, DataError, UserError
+from zoo.evaluation.data import labeled_images, labeled_texts, model_labels, sentence_pairs
 from zoo.evaluation.exported import Exported, is_exported
 from zoo.loading import load
-from zoo.tasks.task import Task
-from zoo.training.scores import (
-    class_scores,
-    cross_entropy,
-    image_probabilities,
-    likelihood_scores,
-)
+from zoo.training.scores import class_scores, cross_entropy, image_probabilities, likelihood_scores
 from zoo.training.translation_scores import bleu_tokenizer, compared_translations
 
-_TEXTS, _IMAGES, _WINDOWS = 512, 256, 4  # that are computed at once
+_WINDOWS = 4  # that are computed at once
 
 
 def evaluate(
@@ -74,18 +62,16 @@ def evaluate(
     if len(kinds) != 1:
         raise UserError("Pass one or several models of the same kind.")
     [kind] = kinds
+    read, score, *names = _KINDS[kind]
     settings = {"target": target, "labels": labels, "data_dir": data_dir}
     settings["bleu_tokenize"] = bleu_tokenize
     settings = {name: value for name, value in settings.items() if value is not None}
-    for name in settings:
-        needed = "classifier" if name in ("labels", "data_dir") else "translator"
-        if kind != needed:
-            raise UserError(f"{name} is for a {needed}. Received: a {kind}.")
+    if wrong := settings.keys() - names:
+        raise UserError(f"{', '.join(sorted(wrong))}: not an option for a {kind}.")
     if settings.pop("bleu_tokenize", None):
         bleu_tokenizer((), bleu_tokenize)  # an error before the work
     if kind == "classifier":
         settings["run_folder"] = tasks[0].run_folder
-    read, score = _KINDS[kind]
     items = read(os.fspath(data), **settings)
     reports = [_measured(score, task, items) for task in tasks]
     if kind == "translator":
@@ -118,41 +104,24 @@ def _loaded(model, options):
     """The model to evaluate; `options` are for those that `zoo.load` reads."""
     is_path = isinstance(model, (str, os.PathLike))
     if is_path and not is_exported(model):
-        return load(model, **options)
+        try:
+            return load(model, **options)
+        except (CheckpointError, FileNotFoundError) as error:
+            raise type(error)(f"{error} The data are named last, after the models.") from None
     if options:
         raise UserError(f"{', '.join(options)}: only what zoo.load reads takes options.")
-    if is_path:
-        return Exported(model)
-    if not isinstance(model, Task):
-        raise UserError(
-            "model must be what zoo.load returns, a path or a name. Received: "
-            f"{type(model).__name__}."
-        )
-    return model
+    return Exported(model) if is_path else model
 
 
 def _kind(task):
-    kind = task.description_file.removesuffix(".json")
-    if kind not in _KINDS:
+    kind = getattr(task, "description_file", "").removesuffix(".json")
+    if kind not in _KINDS or getattr(task, "problem", "single_label") != "single_label":
         raise UserError(
-            "Classifiers, translators and text generators can be evaluated. Received: "
-            f"{type(task).__name__}."
-        )
-    if getattr(task, "problem", "single_label") != "single_label":
-        raise UserError(
-            "Classifiers with several labels per item cannot be evaluated by zoo.evaluate. Pass "
-            "classifier.probabilities(...) to zoo.training.scores.label_scores."
+            "Translators, text generators and classifiers with one label per item can be "
+            "evaluated, as zoo.load returns them, or by a path or name. For several labels, use "
+            f"zoo.training.scores.label_scores. Received: {type(task).__name__}."
         )
     return kind
-
-
-def _batches(items, size, unit):
-    """Yields lists of up to `size` items, with a progress bar of items."""
-    with tqdm(total=len(items), unit=unit, desc="evaluating", leave=False, disable=None) as bar:
-        for start in range(0, len(items), size):
-            batch = items[start : start + size]
-            yield batch
-            bar.update(len(batch))
 
 
 # --- functions of a model and of what `zoo.evaluation.data` read ----------------------------------
@@ -161,8 +130,11 @@ def _batches(items, size, unit):
 def _image_scores(classifier, data):
     images, names = data.items, classifier.class_names
     labels, notes = model_labels(data, names)
-    if isinstance(classifier, Exported):
-        probabilities = _exported_probabilities(classifier, images)
+    if isinstance(classifier, Exported):  # it takes encoded images
+        probabilities = classifier.probabilities(
+            images.numbers, read=lambda number: images.read(number)[0].numpy()
+        )
+        images.skip(images.numbers[np.isnan(probabilities[:, 0])])
     else:
         images = dataclasses.replace(images, preprocessing=classifier.preprocessing)
         probabilities = image_probabilities(classifier, images)
@@ -170,21 +142,19 @@ def _image_scores(classifier, data):
     return {**scores, "skipped": [*images.skipped.values()], "notes": [*data.notes, *notes]}
 
 
-def _exported_probabilities(classifier, images):
-    """Like `image_probabilities`, by a SavedModel, which takes encoded images."""
-    parts = []
-    for numbers in _batches(images.numbers, _IMAGES, "image"):
-        parts.append(classifier.probabilities([images.read(n)[0].numpy() for n in numbers]))
-        images.skip(numbers[np.isnan(parts[-1][:, 0])])
-    return np.concatenate(parts)
-
-
 def _text_scores(classifier, data):
     labels, notes = model_labels(data, classifier.class_names)
-    batches = _batches(data.items, _TEXTS, "text")
-    parts = [classifier.probabilities(texts, too_long="truncate") for texts in batches]
-    scores = _class_scores(np.concatenate(parts), labels, classifier.class_names)
+    probabilities = classifier.probabilities(data.items, too_long="truncate")
+    scores = _class_scores(probabilities, labels, classifier.class_names)
     return {**scores, "notes": [*data.notes, *notes, *_errors(classifier, "Not used")]}
+
+
+def _translations(translator, data):
+    is_exported = isinstance(translator, Exported)
+    options = {} if is_exported else {"sentences": False, "too_long": "split"}
+    texts = translator(data.items, **options)
+    notes = [*data.notes, *_errors(translator, "Without a translation")]
+    return {"items": len(texts), "notes": notes, "translations": texts}
 
 
 def _errors(task, problem):
@@ -195,14 +165,14 @@ def _errors(task, problem):
 
 def _class_scores(probabilities, labels, names):
     """Scores of probabilities [n, K], or NaN, with a list of class numbers for each item."""
-    computed, known = ~np.isnan(probabilities[:, 0]), np.array([*map(len, labels)]) > 0
-    if not (computed & known).any():
+    computed = np.flatnonzero(~np.isnan(probabilities[:, 0]))
+    known = [item for item in computed if labels[item]]
+    if not known:
         raise DataError("None of the items has a class.")
-    labels = [row for row, counts in zip(labels, computed & known) if counts]
-    probabilities = probabilities[computed & known]
+    labels, probabilities = [labels[item] for item in known], probabilities[known]
     order = np.argsort(-probabilities, axis=1, kind="stable")
-    scores = {"items": len(labels), "items_without_class": int((computed & ~known).sum())}
     hits = np.array([np.isin(best, row) for best, row in zip(order[:, :5], labels)])
+    scores = {"items": len(known), "items_without_class": len(computed) - len(known)}
     scores["accuracy"] = float(hits[:, 0].mean())
     if len(names) > 5:
         scores["top_5_accuracy"] = float(hits.any(axis=1).mean())
@@ -219,20 +189,10 @@ def _class_scores(probabilities, labels, names):
     }
 
 
-def _translations(translator, data):
-    options = {"sentences": False, "too_long": "split"}
-    if isinstance(translator, Exported):
-        options = {}
-    batches = _batches(data.items, _TEXTS, "sentence")
-    texts = [text for batch in batches for text in translator(batch, **options)]
-    notes = [*data.notes, *_errors(translator, "Without a translation")]
-    return {"items": len(texts), "notes": notes, "translations": texts}
-
-
-def _likelihood(generator, text):
+def _likelihood(generator, texts):
     """Scores of a text in windows of the model's length, which begin with the start token."""
     special = generator.special_tokens
-    tokens = concatenated_tokens(generator.tokenizer, [text], special.end)
+    tokens = concatenated_tokens(generator.tokenizer, texts, special.end)
     length = min(generator.model.max_length, len(tokens))
     windows = evaluation_windows(tokens, _WINDOWS, length, special)
 
@@ -248,14 +208,14 @@ def _likelihood(generator, text):
     return {
         "items": len(tokens),
         "loss": loss,
-        **likelihood_scores(loss, len(tokens), len(text.encode())),
+        **likelihood_scores(loss, len(tokens), len(texts[0].encode())),
         "token_accuracy": accuracy,
     }
 
 
-_KINDS = {  # of models: the functions that read the data and that score a model
-    "classifier": (labeled_images, _image_scores),
+_KINDS = {  # of models: the functions that read the data and that score a model; options
+    "classifier": (labeled_images, _image_scores, "labels", "data_dir"),
     "text_classifier": (labeled_texts, _text_scores),
-    "translator": (sentence_pairs, _translations),
-    "generator": (plain_text, _likelihood),
+    "translator": (sentence_pairs, _translations, "target", "bleu_tokenize"),
+    "generator": (lambda path: read_texts([path]), _likelihood),
 }

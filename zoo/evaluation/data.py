@@ -9,7 +9,6 @@ import numpy as np
 from zoo.data.image_folder import TEST, TRAIN, by_name, class_folders, subfolder
 from zoo.data.images import StreamedImages, digits
 from zoo.data.parallel_text import file_pair, tsv_pairs
-from zoo.data.plain_text import read_texts
 from zoo.data.text_rows import Rows, empty_notes, read_lines, read_tsv
 from zoo.data.tfds_images import tfds_images
 from zoo.errors import DataError, needed
@@ -18,38 +17,26 @@ _TEST_SET = "sacrebleu:"
 
 
 class Labeled(NamedTuple):
-    """Labeled data, for any model of a kind.
-
-    Fields:
-        items: images, texts or sentences.
-        labels: for each image or text the list of its class numbers, which may be empty; of
-            sentences the references: a list of str for each item, or several such lists.
-        class_names: the names of these classes; None if the numbers are those of the model.
-        notes: lines about what is not used.
-    """
+    """Labeled data, for any model of a kind."""
 
     items: StreamedImages | list[str]
+    # for each item the list of its class numbers, which may be empty; or lists of references
     labels: list
-    class_names: list[str] | None = None
-    notes: tuple[str, ...] = ()
+    class_names: list[str] | None = None  # None if the numbers are those of the model
+    notes: tuple[str, ...] = ()  # lines about what is not used
 
 
 def model_labels(data, class_names):
-    """The labels of `Labeled` data as numbers of a model's classes.
+    """The labels of `Labeled` data as numbers of a model's classes, and lines about how they match.
 
-    Classes are matched by name, by name in any case, by number, or by their order.
-
-    Returns:
-        (list of lists of int, lines about how the classes were matched).
-
-    Raises:
-        DataError: if the model does not have one of the classes.
+    Classes are matched by name, by name in any case, by number, or by their order. Raises
+    `DataError` if the model does not have one of them.
     """
     if data.class_names is None:
-        wrong = [number for row in data.labels for number in row if number >= len(class_names)]
-        if wrong:
+        highest = max((number for row in data.labels for number in row), default=0)
+        if highest >= len(class_names):
             raise DataError(
-                f"The data have the class {wrong[0]}. The model has {len(class_names)} classes."
+                f"The data have the class {highest}. The model has {len(class_names)} classes."
             )
         return data.labels, ()
     numbers, notes = _matched(data.class_names, class_names)
@@ -80,20 +67,19 @@ def labeled_images(data, labels=None, data_dir=None, run_folder=None):
 
     The built-in digits are divided by the seed of the run in `run_folder`, or by 0.
     """
-    path = pathlib.Path(data)
-    if path.is_dir():
+    path, names = pathlib.Path(data), None
+    if not path.is_dir():
+        is_digits = data == "digits"
+        source = digits(_seed(run_folder)) if is_digits else tfds_images(data, data_dir, False)
+        images, names, notes = source.test, source.class_names, source.notes
+    else:
         folder = subfolder(path, TEST) or path
         if folder is path and subfolder(path, TRAIN):
             raise DataError(f"{path} has training images, but no folder test or val to test on.")
         if labels is None:
             images, names, notes = class_folders(folder)
         else:
-            (images, notes), names = by_name(folder), None
-    else:
-        source = (
-            digits(_seed(run_folder)) if data == "digits" else tfds_images(data, data_dir, False)
-        )
-        images, names, notes = source.test, source.class_names, source.notes
+            images, notes = by_name(folder)
     if labels is None:
         return Labeled(images, [[label] for label in images.labels], names, notes)
     return Labeled(images, read_labels(labels, len(images)), None, notes)
@@ -107,18 +93,15 @@ def _seed(run_folder):
 def read_labels(path, count):
     """Reads the class numbers of `count` images: a JSON list, or a line of numbers for each image.
 
-    Returns:
-        list of lists of int; an empty one for an image that does not count.
-
-    Raises:
-        DataError: if the file cannot be read or has labels of more or fewer images.
+    Returns a list of lists of int, empty for an image that does not count. Raises `DataError` if
+    the file cannot be read, or has labels of more or fewer images.
     """
     text = "".join(read_lines(path))
     try:
-        if text.lstrip().startswith("["):
-            labels = [np.ravel(row).astype(int).tolist() for row in json.loads(text)]
-        else:
-            labels = [[*map(int, line.split())] for line in text.removesuffix("\n").split("\n")]
+        is_json = text.lstrip().startswith("[")
+        lines = text.removesuffix("\n").split("\n")
+        rows = json.loads(text) if is_json else [line.split() for line in lines]
+        labels = [np.ravel(row).astype(int).tolist() for row in rows]
         if any(number < 0 for row in labels for number in row):
             raise ValueError("one is negative")
     except (ValueError, TypeError) as error:
@@ -130,27 +113,27 @@ def read_labels(path, count):
 
 def labeled_texts(data):
     """Reads a TSV file: label, tab, text."""
-    rows = Rows(lambda: read_tsv(data, "label, tab, text"))
-    labels, texts = _columns(rows, data, "texts")
+    labels, texts, notes = _columns(lambda: read_tsv(data, "label, tab, text"), data)
     names, numbers = np.unique(labels, return_inverse=True)
-    return Labeled(texts, numbers[:, None].tolist(), names.tolist(), empty_notes(rows))
+    return Labeled(texts, numbers[:, None].tolist(), names.tolist(), notes)
 
 
-def _columns(rows, data, items):
-    """Both columns of rows, as lists."""
-    rows = list(rows)
-    if not rows:
-        raise DataError(f"{data} has no {items}.")
-    return map(list, zip(*rows))
+def _columns(read, data):
+    """Both columns of the rows that `read` yields, and notes."""
+    rows = Rows(read)
+    columns = [list(column) for column in zip(*rows)]
+    if not columns:
+        raise DataError(f"{data} has no texts.")
+    return *columns, empty_notes(rows)
 
 
 def sentence_pairs(data, target=None):
     """Reads a TSV file, a pair of files, or a test set that sacrebleu has downloaded before."""
     if data.startswith(_TEST_SET):
         return _test_set(data.removeprefix(_TEST_SET))
-    rows = Rows(file_pair(data, target)[0] if target else lambda: tsv_pairs(data))
-    sources, references = _columns(rows, data, "sentences")
-    return Labeled(sources, [references], notes=empty_notes(rows))
+    read = file_pair(data, target)[0] if target else lambda: tsv_pairs(data)
+    sources, references, notes = _columns(read, data)
+    return Labeled(sources, [references], notes=notes)
 
 
 def _test_set(name):
@@ -171,8 +154,3 @@ def _test_set(name):
         raise DataError(f"{folder} does not have {languages}. Download it: {command}")
     references = map(list, zip(*known.references(languages)))
     return Labeled([*known.source(languages)], [*references])
-
-
-def plain_text(data):
-    """Reads a text file: a str."""
-    return read_texts([data])[0]

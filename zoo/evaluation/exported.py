@@ -5,12 +5,13 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import UserError, needed
 
 _KINDS = ("classifier", "text_classifier", "translator")
-_BATCH = 32  # texts of a call
+_BATCH = 32  # items of a call
 _SHOWN = 60  # characters of a text with an error
 
 
@@ -22,15 +23,8 @@ def is_exported(path):
 class Exported:
     """A classifier or translator in a SavedModel, called through its signatures.
 
-    Args:
-        folder: path of the export, such as "serving/digits/1".
-
-    Attributes:
-        errors: lines about the texts that were refused so far.
-
-    Raises:
-        UserError: if the export has another format, does not return all classes, or has several
-            classes of the same name.
+    `errors` are lines about the texts that it refused so far. Raises `UserError` if the export has
+    another format, or does not return each class by a name of its own.
     """
 
     def __init__(self, folder):
@@ -44,12 +38,13 @@ class Exported:
                 f"{folder} cannot be evaluated: only SavedModels of classifiers and translators "
                 f"can. Its format is {about['format']}, its kind {about['kind']}."
             )
-        if len({*self.class_names}) < len(self.class_names):
+        count = len(self.class_names)
+        if len({*self.class_names}) < count:
             raise UserError(f"{folder} has classes of the same name, which cannot be told apart.")
-        if about.get("top_k", len(self.class_names)) < len(self.class_names):
+        if about.get("top_k", count) < count:
             raise UserError(
-                f"{folder} returns {about['top_k']} of {len(self.class_names)} classes. Export it "
-                f"with --top-k {len(self.class_names)} to evaluate it."
+                f"{folder} returns {about['top_k']} of {count} classes. Export it with --top-k "
+                f"{count} to evaluate it."
             )
         if "tensorflow-text" in about["needs"]:
             needed("tensorflow_text", package="tensorflow-text")
@@ -58,30 +53,31 @@ class Exported:
         [self._input] = self._function.structured_input_signature[1]
         self.errors = []
 
-    def probabilities(self, items, too_long=None):
-        """The probability of each class for encoded images or texts: float32 [B, classes].
-
-        It is NaN for images that cannot be read, and for texts that are too long.
+    def probabilities(self, items, too_long=None, read=str):
+        """The probability of each class for items, which ``read`` converts to the input: float32
+        [B, classes]. It is NaN for images that cannot be read, and for texts that are too long.
         """
         places = {name.encode(): place for place, name in enumerate(self.class_names)}
-        outputs = self._call(items)
         probabilities = np.full((len(items), len(places)), np.nan, np.float32)
-        for row in np.flatnonzero(outputs["error"] == b""):
-            order = [places[label] for label in outputs["labels"][row]]
-            probabilities[row, order] = outputs["probabilities"][row]
+        for start, outputs in self._outputs(items, read):
+            for row in np.flatnonzero(outputs["error"] == b""):
+                order = [places[label] for label in outputs["labels"][row]]
+                probabilities[start + row, order] = outputs["probabilities"][row]
         return probabilities
 
     def __call__(self, texts):
         """The best translation of each text, "" if it is too long."""
-        parts = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
-        return [row[0].decode() for part in parts for row in self._call(part)["translations"]]
+        batches = self._outputs(texts, str)
+        return [row[0].decode() for _, outputs in batches for row in outputs["translations"]]
 
-    def _call(self, items):
-        outputs = self._function(**{self._input: tf.constant(items)})
-        outputs = {name: value.numpy() for name, value in outputs.items()}
-        self.errors += [
-            f"{text[:_SHOWN]!r} ...: {error.decode()}"
-            for text, error in zip(items, outputs["error"])
-            if error and isinstance(text, str)
-        ]
-        return outputs
+    def _outputs(self, items, read):
+        """Yields the place of the first item of each batch, and the outputs."""
+        starts = range(0, len(items), _BATCH)
+        for start in tqdm(starts, "evaluating", leave=False, disable=None):
+            batch = [read(item) for item in items[start : start + _BATCH]]
+            outputs = self._function(**{self._input: tf.constant(batch)})
+            outputs = {name: value.numpy() for name, value in outputs.items()}
+            for item, error in zip(batch, outputs["error"]):
+                if error and isinstance(item, str):
+                    self.errors.append(f"{item[:_SHOWN]!r} ...: {error.decode()}")
+            yield start, outputs

@@ -6,8 +6,6 @@ of the file or folder, the content of config.json ({} for a file), the
 `zoo.checkpoints.tensors.Tensors`, and the options of `zoo.load`; it returns what `zoo.load` does.
 """
 
-import pathlib
-
 from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.formats import (
     google,
@@ -22,7 +20,7 @@ from zoo.checkpoints.formats import (
 )
 from zoo.checkpoints.hugging_face_config import PROBLEMS, read_json
 from zoo.checkpoints.tensor_files import WEIGHTS, read_file, read_folder
-from zoo.errors import CheckpointError, TaskError, UserError
+from zoo.errors import CheckpointError
 
 _KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
 _FORMATS = {
@@ -50,28 +48,8 @@ def is_checkpoint(path):
     return path.is_file() or marian_folder.is_folder(path)
 
 
-def load(path, **options):
-    """Loads published weights, see `zoo.load`; all errors become a `UserError`."""
-    try:
-        return _load(path, dict(options))
-    except TaskError as error:  # the tokenizer does not fit the model
-        raise CheckpointError(f"{path}: {error}") from None
-    except UserError:
-        raise
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and error.filename:
-            name = pathlib.Path(error.filename).name
-            raise CheckpointError(f"{path} contains no {name}.") from None
-        reason = error.strerror or error
-        raise CheckpointError(f"{error.filename or path} cannot be read: {reason}.") from None
-    # Metadata and options are not validated: a wrong value fails where it is used.
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        source = f"metadata or the options {', '.join(options)}" if options else "metadata"
-        reason = f"there is no {error}" if isinstance(error, KeyError) else error
-        raise CheckpointError(f"{path}: the {source} cannot be used: {reason}.") from error
-
-
-def _load(path, options):
+def load(path, options):
+    """Loads published weights; options are those of `zoo.load`."""
     ema = options.pop("ema", True)
     if not isinstance(ema, bool):
         raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")

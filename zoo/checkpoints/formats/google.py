@@ -2,9 +2,7 @@
 
 import functools
 
-import numpy as np
-
-from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, stacked
+from zoo.checkpoints.mapping import feed_forward, merged_dense, norm, stacked
 from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 
@@ -46,13 +44,10 @@ def load(path, config, tensors, options):
     _, num_heads, _ = tensors.shape(names["encoder_{i}/attention/qkv/kernel"], 3)
     _, ff_dim = tensors.shape(names["encoder_{i}/feed_forward/hidden/kernel"], 2)
     positions, has_prefix = names["patch_positions/embeddings"], False
-    if positions in tensors or not is_new:
+    is_fixed = is_new and positions not in tensors
+    size = tuple(options.get("input_shape", (224, 224))[:2])
+    if not is_fixed:
         size, has_prefix = image_size(tensors, positions, has_token, patch_size)
-    else:
-        size = tuple(options.get("input_shape", (224, 224))[:2])
-        rows, columns = (side // patch_size for side in size)
-        fixed = Source((), lambda: sincos_2d(rows, columns, embed_dim))
-        entries["patch_positions/embeddings"] = fixed
     settings = {
         "input_shape": (*size, channels),
         "patch_size": patch_size,
@@ -61,19 +56,9 @@ def load(path, config, tensors, options):
         "num_layers": count_blocks(shapes, BLOCK),
         "ff_dim": ff_dim,
         "pool": "cls" if has_token else "mean",
+        "positions": "sinusoidal" if is_fixed else "learned",
         "prefix_positions": has_prefix,
         "representation_dim": shapes.get("pre_logits/bias", (None,))[0],
     }
     images = ImagePreprocessing(size, channels, *[(0.5,) * channels] * 2, size)
     return vit_classifier(tensors, entries, settings, images, options)
-
-
-def sincos_2d(rows, columns, width):
-    """The fixed positions of big_vision: [rows · columns, width].
-
-    Source: Beyer et al. 2022, "Better plain ViT baselines for ImageNet-1k", section 2.
-    """
-    y, x = (axis.reshape(-1, 1) for axis in np.mgrid[:rows, :columns])
-    frequencies = 10000.0 ** (-np.arange(width // 4) / (width // 4 - 1))
-    waves = (f(axis * frequencies) for axis in (x, y) for f in (np.sin, np.cos))
-    return np.concatenate([*waves], axis=1)

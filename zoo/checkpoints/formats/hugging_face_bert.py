@@ -13,9 +13,7 @@ from zoo.tasks.classifier import TextClassifier
 from zoo.tasks.encoder import TextEncoder
 
 ANCHOR = "embeddings.word_embeddings.weight"
-# Heads of pre-training; and heads that an encoder does not use.
-IGNORED = (r"cls\..*",)
-_HEADS = (r"pooler\..*", r"classifier\..*", r"qa_outputs\..*")
+UNUSED_HEADS = (r"pooler\..*", r"classifier\..*")
 POSITIONS, BLOCK = "token_positions/embeddings", "encoder.layer.{i}."
 QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]
 DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
@@ -64,8 +62,8 @@ def load(folder, config, tensors, options):
         settings |= changes
     tokenizer, special = bert_wordpiece(folder, size, lower_case)
     settings |= {"num_classes": len(names), "pad_id": special.pad}
-    ignored, kept = ((*IGNORED, *_HEADS), ["head/.*"]) if is_new else (IGNORED, ())
-    model = create_model(text_classifier, tensors, settings, options)
+    ignored, kept = (UNUSED_HEADS, ["head/.*"]) if is_new else ((), ())
+    model = create_model(text_classifier, settings, options)
     positions = changed(TABLE[POSITIONS], lambda x: x[: model.max_length])
     assign(model, tensors, TABLE if names else {**TABLE, POSITIONS: positions}, ignored, kept)
     if names:
@@ -88,9 +86,7 @@ def _class_names(folder, config, tensors, options):
 def _sentence_encoder(folder, max_length):
     """Reads the files of sentence-transformers; without them, its defaults for a BERT are used.
 
-    Returns:
-        dict of settings of the model, whether features are normalized to length 1, and whether
-        texts are lowercased.
+    Returns settings of the model, and whether features are normalized and texts lowercased.
     """
     modules, default = [{"type": "Transformer"}, {"type": "Pooling", "path": "1_Pooling"}], {}
     if (folder / "modules.json").is_file():

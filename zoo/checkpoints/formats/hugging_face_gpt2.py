@@ -54,7 +54,7 @@ def load(folder, config, tensors, options):
     embedding = EMBEDDING if is_stored else OUTPUT
     [size, _] = tensors.shape(embedding, 2)
     tokenizer, add_start_token = byte_level_bpe(folder, size)
-    model = create_model(causal_lm, tensors, settings, options)
+    model = create_model(causal_lm, settings, options)
     assign(model, tensors, {**TABLE, "token_embedding/embeddings": same(embedding)}, IGNORED)
     special = _special(folder, config)
     _, search_options = search_settings(folder, config, special, ())

@@ -1,8 +1,8 @@
 """Hugging Face's folders of M2M100, NLLB and mBART-50 (transformers: models/m2m_100 and mbart)."""
 
 from zoo.checkpoints import hugging_face_translators as translators
-from zoo.checkpoints import languages
-from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.hugging_face_config import check_settings, read_json
+from zoo.checkpoints.languages import M2M100, MBART50, NLLB, WMT21
 from zoo.checkpoints.mapping import changed, same
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
@@ -20,26 +20,22 @@ POSITIONS = {  # the first two rows are not used
 
 
 def load(folder, config, tensors, options):
-    """Loads the translator of a folder; options are `src_lang`, `tgt_lang` and `dtype`."""
+    """Loads the translator of a folder; options are `src_lang`, `tgt_lang`, and arguments of
+    `zoo.transformer`.
+    """
     saved = read_json(folder / "tokenizer_config.json", {})
-    if saved.get("legacy_behaviour"):  # of NLLB
-        raise CheckpointError(
-            f"{folder / 'tokenizer_config.json'}: legacy_behaviour=True, with the language code "
-            "after the text, is not supported."
-        )
-    if config["model_type"] == "mbart":
-        settings = {"positions": "learned", "normalize_embeddings": True, "table": POSITIONS}
-    else:
+    # With legacy_behaviour, NLLB's language code follows the text.
+    check_settings(folder / "tokenizer_config.json", saved, {"legacy_behaviour": False})
+    languages = {name: options.pop(name, saved.get(name)) for name in ("src_lang", "tgt_lang")}
+    settings = {"positions": "learned", "normalize_embeddings": True, "table": POSITIONS}
+    if config["model_type"] != "mbart":
         positions = translators.sinusoidal_positions(config["d_model"], offset=2)
         settings = {"positions": positions, "ignored": IGNORED}
-    settings["dtype"] = options.pop("dtype", None)
-    model = translators.build(tensors, config, norm="pre", **settings)
     shared_tokenizer, codes = _tokenizer(folder, config, saved)
     source, target = (
-        translators.language_id(folder, name, options.pop(name, saved.get(name)), codes)
-        for name in ("src_lang", "tgt_lang")
+        translators.language_id(folder, name, code, codes) for name, code in languages.items()
     )
-    translators.reject_options(folder, options)
+    model = translators.build(tensors, config, options, norm="pre", **settings)
     start, end = config.get("decoder_start_token_id"), config["eos_token_id"]
     special = SpecialTokens(end if start is None else start, end, config["pad_token_id"], target)
     tokenizers = [shared_tokenizer.with_prefix(source), shared_tokenizer]
@@ -51,7 +47,7 @@ def _tokenizer(folder, config, saved):
     size = config["vocab_size"]
     if (folder / "vocab.json").is_file():  # M2M100
         vocab = read_json(folder / "vocab.json")
-        known = languages.WMT21 if saved.get("language_codes") == "wmt21" else languages.M2M100
+        known = WMT21 if saved.get("language_codes") == "wmt21" else M2M100
         codes = dict(zip(known, range(len(vocab), size)))
         vocab = vocab | {f"__{code}__": id for code, id in codes.items()}
         control = (*CONTROL, *(f"__{code}__" for code in codes))
@@ -59,7 +55,7 @@ def _tokenizer(folder, config, saved):
         return translators.tokenizer(folder / SPM, vocab, unknown, control, size), codes
     # Ids are those of the pieces plus 1; four control tokens replace the first three pieces.
     pieces = translators.tokenizer(folder / SPM).proto.pieces
-    known = languages.MBART50 if config["model_type"] == "mbart" else languages.NLLB
+    known = MBART50 if config["model_type"] == "mbart" else NLLB
     if size < len(pieces) + len(known) + 2:
         raise CheckpointError(
             f"{folder} has a vocabulary of {size} tokens, too few for the {len(known)} languages "

@@ -1,13 +1,32 @@
-"""Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
+"""Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2).
+
+`contents` is the inverse of `load`, for ViT.
+"""
 
 import functools
 import re
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face_config import activation, class_names, preprocessing
-from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
-from zoo.checkpoints.vision_transformer import first_head_alone, image_size, vit_classifier
+from zoo.checkpoints.hugging_face_config import (
+    ACTIVATION_NAMES,
+    INTERPOLATIONS,
+    activation,
+    check_counterparts,
+    class_names,
+    preprocessing,
+)
+from zoo.checkpoints.mapping import (
+    Source,
+    collect,
+    dense,
+    feed_forward,
+    norm,
+    patches,
+    same,
+    stacked,
+)
+from zoo.checkpoints.vision_transformer import image_size, vit_classifier
 from zoo.errors import CheckpointError
 
 ANCHOR = "embeddings.patch_embeddings.projection.weight"
@@ -37,10 +56,15 @@ VIT = {
     **norm("encoder_norm", "layernorm"),
     **dense("head", "classifier"),
 }
-TWO_TOKENS = stacked("embeddings.cls_token", DISTILLED)
-DEIT = {**VIT, "class_token/tokens": TWO_TOKENS, **first_head_alone(VIT)}
+# The distillation token, with its position, is a register if it has no head.
+DEIT = {
+    **VIT,
+    "registers/tokens": Source((DISTILLED, POSITIONS), lambda x, places: x[0] + places[0, 1:2]),
+    "patch_positions/embeddings": Source((POSITIONS,), lambda places: np.delete(places[0], 1, 0)),
+}
 DEIT_DISTILLED = {
-    **DEIT,
+    **VIT,
+    "class_token/tokens": stacked("embeddings.cls_token", DISTILLED),
     **dense("head", "cls_classifier"),
     **dense("distillation_head", "distillation_classifier"),
 }
@@ -53,16 +77,25 @@ DINOV2 = {
     "encoder_{i}/feed_forward_scale/gamma": same(f"{BLOCK}layer_scale2.lambda1"),
     **feed_forward("encoder_{i}/feed_forward", f"{BLOCK}mlp.fc1", f"{BLOCK}mlp.fc2"),
 }
-FIRST_TOKEN = {  # the distillation token, with its position, becomes a register
-    "class_token/tokens": stacked("embeddings.cls_token"),
-    "registers/tokens": Source((DISTILLED, POSITIONS), lambda x, places: x[0] + places[0, 1:2]),
-    "patch_positions/embeddings": Source((POSITIONS,), lambda places: np.delete(places[0], 1, 0)),
-}
 SWIGLU = [f"{BLOCK}mlp.weights_{name}" for name in ("in", "out")]
 GIANT = feed_forward("encoder_{i}/feed_forward", *SWIGLU)
 # Names that modules have since transformers 5, and so torch.save(model.state_dict()).
 MODULES = {f"{x[0]}_proj": f"attention.{x}" for x in ("query", "key", "value")}
 MODULES |= {"o_proj": "output.dense", "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
+# The values of settings that have no counterpart in config.json.
+REQUIRED = {
+    "pool": "cls",
+    "norm": "pre",
+    "layer_scale": None,
+    "num_prefix_tokens": 1,
+    "num_registers": 0,
+    "positions": "learned",
+    "prefix_positions": True,
+    "key_dim": None,
+    "normalize_embeddings": False,
+    "normalize_pooled": False,
+    "representation_dim": None,
+}
 
 
 def load(folder, config, tensors, options):
@@ -82,7 +115,6 @@ def load(folder, config, tensors, options):
     settings["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     if model_type == "deit":
-        settings["num_class_tokens"] = 2
         table = DEIT_DISTILLED if "cls_classifier.weight" in tensors else DEIT
     elif is_dino:
         table, ff_dim = DINOV2, int(settings["embed_dim"] * config.get("mlp_ratio", 4))
@@ -98,9 +130,10 @@ def load(folder, config, tensors, options):
     names = class_names(folder, config, classes, options)
     if not (names if options.get("num_classes") is None else options["num_classes"]):
         settings["pool"] = "cls"
-        if model_type == "deit":
-            settings |= {"num_class_tokens": 1, "num_registers": 1}
-            table = {**table, **FIRST_TOKEN}
+        table = DEIT if model_type == "deit" else table
+    if model_type == "deit":
+        settings["num_class_tokens"] = len(table["class_token/tokens"].names)
+        settings["num_registers"] = 2 - settings["num_class_tokens"]
     if is_dino:  # trained at 518 pixels; its image processor, and so its evaluation, uses 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, settings, images, options, names, IGNORED)
@@ -116,3 +149,53 @@ def _renamed(is_dino, name):
 def _sides(value):
     """(height, width) of a list of both, or of one number for both."""
     return tuple(value) if isinstance(value, list) else (value, value)
+
+
+def contents(classifier):
+    """Returns {name of a JSON file: content} and {name of a tensor: array}."""
+    vit, images = classifier.model, classifier.preprocessing
+    height, width, channels = vit.input_shape
+    others = [f"input_shape={vit.input_shape}"] * (height != width)
+    others += ["attention='linear'"] * (vit.attention == "linear")
+    others += ["antialias=False"] * (not images.antialias)
+    check_counterparts("ViT", vit, REQUIRED, others)
+    config = {
+        "architectures": ["ViTForImageClassification"],
+        "model_type": "vit",
+        **{theirs: getattr(vit, ours) for ours, (theirs, _) in SETTINGS.items()},
+        "intermediate_size": vit.ff_dim or 4 * vit.embed_dim,
+        "hidden_act": ACTIVATION_NAMES[vit.activation],
+        "hidden_dropout_prob": vit.dropout,
+        "attention_probs_dropout_prob": vit.attention_dropout,
+        "image_size": height,
+        "num_channels": channels,
+        "problem_type": f"{classifier.problem}_classification",
+        "id2label": {str(index): name for index, name in enumerate(classifier.class_names)},
+        "label2id": {name: index for index, name in enumerate(classifier.class_names)},
+    }
+    table = {**VIT, "patch_embed/projection/kernel": patches(ANCHOR, channels)}
+    tensors = {
+        name if name.startswith("classifier.") else f"vit.{name}": array
+        for name, array in collect(vit, table).items()
+    }
+    return {"config.json": config, "preprocessor_config.json": _processor(images)}, tensors
+
+
+def _processor(images):
+    """The content of preprocessor_config.json."""
+    sides, resize = ("height", "width"), images.resize or images.image_size[0]
+    is_side = isinstance(resize, int)
+    return {
+        "image_processor_type": "BitImageProcessor",
+        "do_convert_rgb": images.channels == 3,
+        "do_resize": True,
+        "size": {"shortest_edge": resize} if is_side else dict(zip(sides, map(int, resize))),
+        "resample": {name: number for number, name in INTERPOLATIONS.items()}[images.interpolation],
+        "do_center_crop": True,
+        "crop_size": dict(zip(sides, images.image_size)),
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(images.mean),
+        "image_std": list(images.std),
+    }

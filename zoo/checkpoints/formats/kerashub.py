@@ -2,16 +2,25 @@
 
 import functools
 import re
+import types
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face_config import INTERPOLATIONS
+from zoo.checkpoints.hugging_face_config import INTERPOLATIONS, check_settings
 from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, stacked
 from zoo.checkpoints.tensors import Tensors
-from zoo.checkpoints.vision_transformer import first_head_alone, vit_classifier
+from zoo.checkpoints.vision_transformer import vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError, needed
 
+_SUPPORTED = {"interpolation": (*INTERPOLATIONS.values(),), "pad_to_aspect_ratio": False}
+_CONVERTER = types.SimpleNamespace(
+    scale=1 / 127.5,
+    offset=-1.0,
+    interpolation="bilinear",
+    crop_to_aspect_ratio=True,
+    antialias=False,
+)
 BLOCK = "encoder/transformer_block_{i}/"
 QKV = [f"{BLOCK}mha/{name}" for name in ("query", "key", "value")]
 FEED_FORWARD = "encoder_{i}/feed_forward"
@@ -29,12 +38,12 @@ VIT = {
     **merged_dense("representation", "pre_logits"),
     **merged_dense("head", "predictions"),
 }
-DEIT = {
+DISTILLED, POSITIONS = "distillation_token", "position_embedding"
+DEIT = {  # the distillation token, with its position, is a register
     **VIT,
-    "class_token/tokens": stacked("class_token", "distillation_token"),
-    "patch_positions/embeddings": stacked("position_embedding"),
+    "registers/tokens": Source((DISTILLED, POSITIONS), lambda x, places: x[0] + places[0, 1:2]),
+    "patch_positions/embeddings": Source((POSITIONS,), lambda places: np.delete(places[0], 1, 0)),
     **feed_forward(FEED_FORWARD, f"{BLOCK}mlp/dense", f"{BLOCK}output_layer/output", merged_dense),
-    **first_head_alone(VIT),
 }
 
 
@@ -44,7 +53,7 @@ def load(folder, config, tensors, options):
     `config` and `tensors` are not used: keras-hub reads them.
     """
     config, tensors, converter = read_preset(folder)
-    table = DEIT if "distillation_token" in tensors else VIT
+    table = DEIT if DISTILLED in tensors else VIT
     if not config["use_mha_bias"]:
         bias = Source((), lambda: np.zeros(config["hidden_dim"]))
         table = {**table, "encoder_{i}/attention/output_projection/bias": bias}
@@ -57,7 +66,7 @@ def load(folder, config, tensors, options):
         "ff_dim": config.get("mlp_dim", config.get("intermediate_dim")),
         "epsilon": config["layer_norm_epsilon"],
         "qkv_bias": config["use_mha_bias"],
-        "num_class_tokens": len(table["class_token/tokens"].names),
+        "num_registers": int(table is DEIT),
         "representation_dim": tensors.shapes.get("pre_logits/bias", (None,))[0],
     }
     images = preprocessing(settings["input_shape"], converter)
@@ -93,25 +102,17 @@ def _name(path):
 def preprocessing(input_shape, converter):
     """Returns `ImagePreprocessing` like an image converter; None is the default converter."""
     *size, channels = input_shape
-    scale, offset, interpolation = 1 / 127.5, -1.0, "bilinear"
-    crops, antialias = True, False
-    if converter is not None:
-        crops, antialias = converter.crop_to_aspect_ratio, converter.antialias
-        scale = 1.0 if converter.scale is None else converter.scale
-        offset = 0.0 if converter.offset is None else converter.offset
-        interpolation = converter.interpolation
-        if converter.pad_to_aspect_ratio or interpolation not in INTERPOLATIONS.values():
-            raise CheckpointError(
-                "The preset's image converter must interpolate bilinearly or bicubically, without "
-                f"padding. Received: {converter.get_config()}."
-            )
-    scale, offset = (np.broadcast_to(value, channels).astype(float) for value in (scale, offset))
+    converter = converter or _CONVERTER
+    check_settings("The image converter of the preset", vars(converter), _SUPPORTED)
+    given = ((converter.scale, 1.0), (converter.offset, 0.0))
+    values = (neutral if value is None else value for value, neutral in given)
+    scale, offset = (np.broadcast_to(value, channels).astype(float) for value in values)
     return ImagePreprocessing(
         image_size=tuple(size),
         channels=channels,
         mean=tuple((-offset / scale / 255).tolist()),
         std=tuple((1 / scale / 255).tolist()),
-        resize=None if crops else tuple(size),
-        interpolation=interpolation,
-        antialias=antialias,
+        resize=None if converter.crop_to_aspect_ratio else tuple(size),
+        interpolation=converter.interpolation,
+        antialias=converter.antialias,
     )

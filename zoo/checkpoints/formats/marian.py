@@ -4,6 +4,7 @@ Source: marian-nmt/marian-dev, src/models/transformer.h and src/translator/beam_
 """
 
 import contextlib
+import functools
 import re
 
 import numpy as np
@@ -65,26 +66,24 @@ def _norm(path, name):
     return {f"{path}/gamma": row(f"{name}_ln_scale"), f"{path}/beta": row(f"{name}_ln_bias")}
 
 
-def _attention(path, name, **inputs):
-    """The entries of attention and its normalization; `inputs` gives the letters of projections."""
-    table = _norm(f"{path}_norm", f"{name}_Wo")
-    for layer, letters in {**inputs, "output_projection": "o"}.items():
+def _sublayer(path, name, norm, **layers):
+    """The entries of a part of a block and its normalization; `layers` are letters of matrices."""
+    table = _norm(f"{path}_norm", f"{name}_{norm}")
+    for layer, letters in layers.items():
         table |= _dense(f"{path}/{layer}", name, letters)
     return table
 
 
+_attention = functools.partial(_sublayer, norm="Wo", output_projection="o")
+_feed_forward = functools.partial(_sublayer, norm="ffn", hidden="1", output_projection="2")
 _TABLE = {  # layers are numbered from 0, see `_renamed`
     **_attention("encoder_{i}/attention", "encoder_l{i}_self", qkv="qkv"),
+    **_feed_forward("encoder_{i}/feed_forward", "encoder_l{i}_ffn"),
     **_attention("decoder_{i}/self_attention", "decoder_l{i}_self", qkv="qkv"),
-    **_attention("decoder_{i}/cross_attention", "decoder_l{i}_context", query="q", key_value="kv"),
     "decoder_{i}/self_attention/candidate/kernel": same("decoder_l{i}_rnn_W"),
     **_dense("decoder_{i}/self_attention/forget_gate", "decoder_l{i}_rnn", "f"),
-    **_dense("encoder_{i}/feed_forward/hidden", "encoder_l{i}_ffn", "1"),
-    **_dense("encoder_{i}/feed_forward/output_projection", "encoder_l{i}_ffn", "2"),
-    **_norm("encoder_{i}/feed_forward_norm", "encoder_l{i}_ffn_ffn"),
-    **_dense("decoder_{i}/feed_forward/hidden", "decoder_l{i}_ffn", "1"),
-    **_dense("decoder_{i}/feed_forward/output_projection", "decoder_l{i}_ffn", "2"),
-    **_norm("decoder_{i}/feed_forward_norm", "decoder_l{i}_ffn_ffn"),
+    **_attention("decoder_{i}/cross_attention", "decoder_l{i}_context", query="q", key_value="kv"),
+    **_feed_forward("decoder_{i}/feed_forward", "decoder_l{i}_ffn"),
     **_norm("encoder_norm", "encoder_top"),
     **_norm("decoder_norm", "decoder_top"),
     "source_positions/embeddings": same("Wpos"),
@@ -122,18 +121,18 @@ def _renamed(tensors, settings):
 def load(path, options):
     """Loads the translator of a file, folder or .zip archive.
 
-    Options are `dtype`, `shortlist` and, for models with several target languages, `tgt_lang`.
+    Options are `shortlist`; for models with several target languages `tgt_lang`; and arguments of
+    `zoo.transformer`.
     """
-    dtype, target, shortlist = (options.pop(x, None) for x in ("dtype", "tgt_lang", "shortlist"))
-    translators.reject_options(path, options)
+    target, shortlist = (options.pop(name, None) for name in ("tgt_lang", "shortlist"))
     with marian_folder.unpacked(path) as unpacked:
-        return _load(unpacked, dtype, target, shortlist)
+        return _load(unpacked, options, target, shortlist)
 
 
-def _load(path, dtype, target, shortlist):
+def _load(path, options, target, shortlist):
     file, config = marian_folder.model_file(path)
     tensors, settings = marian_file.read(file)
-    arguments = _arguments(file, settings) | {"dtype": dtype}
+    arguments = _arguments(file, settings)
     tensors = _renamed(tensors, settings)
     names = _matrices(tensors)
     sizes = [tensors.shape(name, 2)[0] for name in names[:2]]
@@ -147,7 +146,7 @@ def _load(path, dtype, target, shortlist):
         codes = {piece[2:-2]: piece for piece in sides[0].vocab if LANGUAGE.fullmatch(piece)}
         [prefix] = sides[0].encode([translators.language_id(path, "tgt_lang", target, codes)])
         sides[0] = sides[0].with_prefix(*prefix)
-    model = _model(tensors, names, sizes, pad, arguments)
+    model = _model(tensors, names, sizes, pad, arguments, options)
     unused = [f"{name}={config[name]}" for name in _UNUSED if config.get(name, "0") not in _OFF]
     if unused:
         print(f"{file.name}: ignored settings of its configuration: {', '.join(unused)}.")
@@ -241,7 +240,7 @@ def _matrices(tensors):
     return source, target, next((name for name in outputs if name in tensors), target)
 
 
-def _model(tensors, names, sizes, pad, arguments):
+def _model(tensors, names, sizes, pad, arguments, options):
     """Creates the model and assigns its weights.
 
     Marian starts with an embedding of zeros, and has no padding token. Here, the token `pad`, whose
@@ -264,7 +263,7 @@ def _model(tensors, names, sizes, pad, arguments):
         arguments["max_length"] = tensors.shape("Wpos", 2)[0]
     else:
         arguments["positions"] = translators.sinusoidal_positions(embed_dim)
-    model = create_model(transformer, tensors, arguments)
+    model = create_model(transformer, arguments, options)
 
     def padded(source, value=0.0):
         return changed(source, lambda x: np.insert(x, pad, value, axis=0))

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 
+from zoo.checkpoints.hugging_face_config import check_settings
 from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
 from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
@@ -30,8 +31,9 @@ MODEL_ARGS = set(
     "proj_drop_rate attn_drop_rate drop_path_rate weight_init fix_init".split()
 )
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SUPPORTED = {"crop_mode": ("center", "squash"), "interpolation": ("bicubic", "bilinear")}
 POOLS = {"token": "cls", "avg": "mean"}
+SUPPORTED = {"crop_mode": ("center", "squash"), "interpolation": ("bicubic", "bilinear")}
+SUPPORTED["global_pool"] = ("", *POOLS)
 DINOV2 = {"register_tokens": "reg_token", "w12": "fc1", "w3": "fc2"}  # names in Meta's own files
 TABLE = {
     "patch_embed/projection/kernel": patches(ANCHOR),
@@ -69,6 +71,7 @@ def load(path, config, tensors, options):
         names = ", ".join(sorted(unknown)) or architecture
         raise CheckpointError(f"{tensors.path}: {names} is not supported.")
     config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
+    check_settings(tensors.path, config, SUPPORTED)
     tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
     settings = infer(tensors, len(tokens), config)
     table = {**TABLE, "class_token/tokens": stacked(*tokens)}
@@ -112,8 +115,6 @@ def infer(tensors, prefix, config):
         activation = "gelu_tanh"
     has_mean = "fc_norm.weight" in shapes or not prefix
     pool = config.get("global_pool") or ("avg" if has_mean else "token")
-    if pool not in POOLS:
-        raise CheckpointError(f"{tensors.path}: global_pool {pool!r} is not supported.")
     return {
         "input_shape": (*size, channels),
         "patch_size": patch_size,
@@ -142,9 +143,6 @@ def preprocessing(path, config, input_shape, is_imagenet):
     *size, channels = input_shape
     mean, std = IMAGENET if is_imagenet else ((0.5,) * channels,) * 2
     config = {"crop_mode": "center", "interpolation": "bicubic", "crop_pct": 0.9, **config}
-    for name, supported in SUPPORTED.items():
-        if config[name] not in supported:
-            raise CheckpointError(f"{path}: {name} {config[name]!r} is not supported.")
     resize = tuple(math.floor(side / config["crop_pct"]) for side in size)
     if config["crop_mode"] == "center":  # keeps the aspect ratio
         resize = resize[0] if size[0] == size[1] else None
