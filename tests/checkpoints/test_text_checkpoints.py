@@ -122,11 +122,7 @@ def test_a_new_head_learns(loaded, capsys):
         ("bert", {"is_decoder": True}, "is_decoder=True is not supported"),
         ("bert", {"position_embedding_type": "relative_key"}, "'relative_key' is not supported"),
         ("bert", {"problem_type": "regression"}, "problem_type 'regression': it does not choose"),
-        (
-            "bert",
-            {"architectures": ["BertForTokenClassification"]},
-            "of BertForTokenClassification",
-        ),
+        ("bert", {"architectures": ["BertForTokenClassification"]}, "of BertForTokenClass"),
         ("bert", {"id2label": {"0": "a", "1": "b"}}, "would give head/kernel the shape"),
         ("bert", {"intermediate_size": 48}, "would give encoder_0/feed_forward"),
         ("bert", {"without": ["classifier.bias"]}, "missing: classifier.bias"),

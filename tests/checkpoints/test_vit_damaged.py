@@ -99,26 +99,6 @@ def test_files_of_another_kind(tmp_path):
         zoo.load(tmp_path / "b.safetensors")
 
 
-@pytest.mark.parametrize(
-    "config, message",
-    [
-        ({"pretrained_cfg": {"crop_mode": "border"}}, "crop_mode='border' is not supported"),
-        (
-            {"pretrained_cfg": {"interpolation": "lanczos"}},
-            "interpolation='lanczos' is not supported",
-        ),
-        ({"global_pool": "map"}, "global_pool='map' is not supported"),
-        ({"input_size": [3, 64, 32]}, "do not fit 64 x 32 pixels"),
-        ({"model_args": {"num_heads": 5}}, "num_heads must divide embed_dim"),
-    ],
-)
-def test_folders_of_timm_with_other_settings(config, message, tmp_path):
-    timm(tmp_path, lambda tensors: tensors).rename(tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps({"architecture": "vit", **config}))
-    with pytest.raises(CheckpointError, match=message):
-        zoo.load(tmp_path, **({} if "model_args" in config else {"num_heads": 3}))
-
-
 def load(path):
     if path.name == "model.safetensors":
         return zoo.load(path.parent)

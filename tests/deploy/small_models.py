@@ -50,10 +50,12 @@ def small_generator(precision="float32", kind="bpe", **settings):
     )
 
 
-def small_translator(precision="float32", kind="bpe", beam_size=3, **settings):
+def small_translator(precision="float32", kind="bpe", beam_size=3, lines=LINES, **settings):
     """Translations make no sense, but they end, some soon and some not at all."""
     random, settings = np.random.default_rng(5), {"norm": "pre", "shared": "none", **settings}
-    model, tokenizer = _model_of_texts(zoo.transformer, random, precision, kind, seed=1, **settings)
+    model, tokenizer = _model_of_texts(
+        zoo.transformer, random, precision, kind, lines, seed=1, **settings
+    )
     if model.norm == "pre" and model.shared == "none":
         # A constant part in what the output layer sees gives the end a constant part in its logit.
         constant = random.normal(size=model.embed_dim)
@@ -64,10 +66,10 @@ def small_translator(precision="float32", kind="bpe", beam_size=3, **settings):
     return Translator(model, tokenizer, tokenizer, beam_size=beam_size)
 
 
-def _model_of_texts(make, random, precision, kind, seed=0, **settings):
+def _model_of_texts(make, random, precision, kind, lines=LINES, seed=0, **settings):
     """A small model of texts and its tokenizer."""
     keras.utils.set_random_seed(seed)
-    tokenizer = train_tokenizer(LINES, kind, 330)
+    tokenizer = train_tokenizer(lines, kind, 330)
     sizes = {"embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24, "max_length": 40}
     sides = ("source_", "target_") if make is zoo.transformer else ("",)
     vocabularies = {f"{side}vocab_size": tokenizer.vocab_size for side in sides}

@@ -27,9 +27,13 @@ def trained(layer, x, jit_compile=False, signature=None):
     return [ops.convert_to_numpy(tensor).astype("float64") for tensor in step(x)]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
-    "noise_shape, jit_compile", [(None, False), ((None, 1, 1), True), ((None, 3, None), False)]
+    "noise_shape, jit_compile, dtype",
+    [
+        *((None, False, dtype) for dtype in ("float64", "float32", "float16", "bfloat16")),
+        ((None, 1, 1), True, "float32"),
+        ((None, 3, None), False, "float32"),
+    ],
 )
 def test_numbers_are_dropped_or_scaled(dtype, noise_shape, jit_compile):
     """Output and gradient have one mask, of the right shape; the mean stays the same."""

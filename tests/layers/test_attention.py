@@ -166,20 +166,6 @@ def test_the_mask_that_keras_carries_goes_on_and_hides_weights():
         assert ((numpy(weights) > 0) == (ids != 0)[:, None, None]).all()
 
 
-def test_each_projection_is_drawn_at_its_own_scale():
-    layer = MultiHeadSelfAttention(64, 4, kernel_initializer="glorot_uniform")
-    layer.build((None, None, 64))
-    for kernel in np.split(numpy(layer.qkv.kernel), 3, axis=1):
-        limit = np.sqrt(6 / 128)
-        assert 0.95 * limit < np.abs(kernel).max() <= limit
-    seeded = MultiHeadSelfAttention(
-        64, 4, kernel_initializer=keras.initializers.GlorotUniform(seed=1)
-    )
-    seeded.build((None, None, 64))
-    query, key, value = np.split(numpy(seeded.qkv.kernel), 3, axis=1)
-    assert not np.allclose(query, key) and not np.allclose(key, value)
-
-
 def test_bad_arguments():
     with pytest.raises(ValueError, match="embed_dim=10, num_heads=3"):
         MultiHeadSelfAttention(10, 3)

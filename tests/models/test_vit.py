@@ -19,7 +19,7 @@ SMALL = {
     "patch_size": 4,
     "embed_dim": 16,
     "num_heads": 2,
-    "num_layers": 3,
+    "num_layers": 2,
 }
 IMAGES = np.random.default_rng(0).normal(size=(4, 8, 12, 3)).astype("float32")
 SETTINGS = {
@@ -89,7 +89,8 @@ def test_parameter_counts_are_the_published_ones(size, side, parameters):
 
 @each_setting
 def test_the_input_of_the_head(settings):
-    model = shaken(zoo.vit(**SMALL, **settings))
+    settings = {**settings, "num_layers": 1}
+    model = shaken(zoo.vit(**{**SMALL, **settings}))
     prefix = settings.get("num_class_tokens", int(model.pool != "mean"))
     tokens = model.features(IMAGES)
     assert tokens.shape == (4, prefix + 6, 16)
@@ -103,7 +104,7 @@ def test_the_input_of_the_head(settings):
         assert model.encoder_norm is None
         pooled = model.head_norm(pooled)
     np.testing.assert_allclose(numpy(model.pooled_features(IMAGES)), numpy(pooled), atol=TOLERANCE)
-    without = zoo.vit(**{**SMALL, "num_classes": 0}, **settings)
+    without = zoo.vit(**{**SMALL, **settings, "num_classes": 0})
     without.set_weights(model.get_weights()[: len(without.weights)])
     for one in (model, without):
         expected = numpy(one.head(pooled))
@@ -118,7 +119,7 @@ def test_attention_maps(name):
     model = zoo.vit(**SMALL, **SETTINGS[name])
     maps = numpy(model.attention_maps(IMAGES))
     tokens = model.num_prefix_tokens + model.num_registers + 6
-    assert maps.shape == (4, 3, 2, tokens, tokens)
+    assert maps.shape == (4, 2, 2, tokens, tokens)
     np.testing.assert_allclose(maps.sum(axis=-1), 1.0, atol=TOLERANCE)
     assert attention_rollout(model, IMAGES).shape == (4, 2, 3)
 
@@ -215,8 +216,8 @@ def test_positions_reach_every_block(positions):
 @pytest.mark.parametrize(
     "settings, jit_compile",
     [
-        *((SETTINGS[name], name == "all") for name in ("all", "distilled, no positions", "plain")),
-        *((SETTINGS[name], False) for name in ("sinusoidal", "relative")),
+        (SETTINGS["all"], True),
+        *((SETTINGS[n], False) for n in ("distilled, no positions", "sinusoidal", "relative")),
         ({"attention": "blockwise", "positions": "rotary", "pool": "cls+mean"}, False),
         ({"attention": "linear", "pool": "mean"}, False),
     ],
@@ -225,7 +226,8 @@ def test_positions_reach_every_block(positions):
 def test_a_graph_for_images_of_any_size(settings, jit_compile):
     import tensorflow as tf
 
-    model, random = shaken(zoo.vit(**SMALL, **settings)), np.random.default_rng(2)
+    model = shaken(zoo.vit(**{**SMALL, "num_layers": 1}, **settings))
+    random = np.random.default_rng(2)
     signature = [tf.TensorSpec((None, None, None, 3))]
     graph = tf.function(model, input_signature=signature, jit_compile=jit_compile)
     for size in [(8, 12), (16, 20), (4, 44)]:
@@ -257,8 +259,9 @@ def test_without_positions_the_patches_have_no_order():
     np.testing.assert_allclose(numpy(model(swapped)), numpy(model(IMAGES)), atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("rate", ["attention_dropout", "stochastic_depth"])
-@pytest.mark.parametrize("pool", ["cls", "mean"])
+@pytest.mark.parametrize(
+    "pool, rate", [("cls", "attention_dropout"), ("cls", "stochastic_depth"), ("mean", "dropout")]
+)
 def test_the_last_block_takes_training(pool, rate):
     keras.utils.set_random_seed(0)
     model = shaken(zoo.vit(**{**SMALL, "num_layers": 1}, pool=pool, **{rate: 0.5}))
@@ -267,11 +270,9 @@ def test_the_last_block_takes_training(pool, rate):
 
 
 def test_stochastic_depth_grows_to_the_last_block():
-    model = zoo.vit(**SMALL, stochastic_depth=0.3)
+    model = zoo.vit(**{**SMALL, "num_layers": 3}, stochastic_depth=0.3)
     rates = [block.stochastic_depth for block in model.encoder_blocks]
     np.testing.assert_allclose(rates, [0.0, 0.15, 0.3])
-    [block] = zoo.vit(**{**SMALL, "num_layers": 1}, stochastic_depth=0.3).encoder_blocks
-    assert block.stochastic_depth == 0.3
 
 
 @pytest.mark.parametrize(
@@ -321,8 +322,8 @@ def test_rollout_follows_attention_through_the_layers():
 def test_rollout_follows_all_that_the_head_reads(settings):
     model = zoo.vit(**SMALL, **settings)
     maps = numpy(model.attention_maps(IMAGES)).mean(axis=2)
-    first, second, third = np.moveaxis(0.5 * maps + 0.5 * np.eye(maps.shape[-1]), 1, 0)
-    flow = third @ second @ first
+    first, second = np.moveaxis(0.5 * maps + 0.5 * np.eye(maps.shape[-1]), 1, 0)
+    flow = second @ first
     prefix = model.num_prefix_tokens
     read = flow[:, :prefix].mean(axis=1)
     if model.pool == "cls+mean":

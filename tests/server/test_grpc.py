@@ -126,13 +126,9 @@ def texts(count, *values):
         (
             lambda: tensor("half_plus_three", "x", [1], float_val=[1.0], string_val=[b"1"]),
             "INVALID_ARGUMENT",
-            "needs 1 in float_val. Received: {'float_val': 1, 'string_val': 1}",
+            "needs 1 in float_val.",
         ),
-        (
-            lambda: uint8(300),
-            "INVALID_ARGUMENT",
-            "Input 'uint8' cannot be read: Python integer 300",
-        ),
+        (lambda: uint8(300), "INVALID_ARGUMENT", "Input 'uint8' cannot be read"),
         (lambda: texts(1000, b"a" * 100_000), "INVALID_ARGUMENT", "needs 1,000 in string_val"),
         (lambda: texts(1, b"a" * MAX_BODY), "RESOURCE_EXHAUSTED", "larger than max"),
         (lambda: attention_of(110), "RESOURCE_EXHAUSTED", "answer has 11,211 values, more than"),

@@ -19,22 +19,10 @@ from zoo.server.server import trusted_hosts
 # --- memory --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows, status", [(100, 200), (101, 400), (60_000, 413)])
-def test_rows_and_values_are_counted(url, rows, status):
-    answer = post(url, {"instances": [1.0] * rows}, "half_plus_three")
-    assert answer.status_code == status
-    if status == 400:
-        assert "101 rows, more than 100" in answer.json()["error"]
-
-
-@pytest.mark.parametrize("words, status", [(90, 200), (110, 413)])
-def test_the_values_of_an_answer_are_counted(url, words, status):
-    """A short request can ask for more than the server could write as JSON."""
-    pair = {"texts": "a " * 100, "translations": "a " * words}
-    answer = post(url, {"signature_name": "attention", "instances": [pair]}, "en_es")
-    assert answer.status_code == status
-    if status == 413:
-        assert "answer has 11,211 values, more than 10,000" in answer.json()["error"]
+def test_rows_are_counted(url):
+    assert post(url, {"instances": [1.0] * 100}, "half_plus_three").status_code == 200
+    answer = post(url, {"instances": [1.0] * 101}, "half_plus_three")
+    assert answer.status_code == 400 and "101 rows, more than 100" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("value", ["[],", "{},", "1,", '"",', "[[[[]]]],", "null,"])
@@ -73,7 +61,6 @@ def test_all_bodies_together_are_counted():
         (b'{"instances": [1.0]', b""),
         (b'{"instances": ["', b'"]}'),
         (b'{"instances": [{"b64": "', b'"}]}'),
-        (b'{"instances": {"a": ["', b'"]}}'),
         (b'{"inputs": {"a": ["', b'"]}}'),
         (b'["', b'"]'),
         (b'{"signature_name": "no"', b"}"),

@@ -40,14 +40,8 @@ def test_bytes():
     values = [{"b64": "aW1hZ2UgYnl0ZXM="}, "é", {"b64": "AP8"}, {"b64": "AP8=\n"}, {"b64": ""}]
     values.append({"b64": "-_8="})  # URL-safe alphabet
     found = decode({"instances": values}, spec(tf.string, None))["x"]
-    assert found.tolist() == [
-        b"image bytes",
-        "é".encode(),
-        b"\x00\xff",
-        b"\x00\xff",
-        b"",
-        b"\xfb\xff",
-    ]
+    both = b"\x00\xff"
+    assert found.tolist() == [b"image bytes", "é".encode(), both, both, b"", b"\xfb\xff"]
     named = decode({"instances": [{"x": {"b64": "AAA="}}]}, spec(tf.string, None))
     assert named["x"].tolist() == [b"\x00\x00"], "zeros at the end are kept"
     assert decode({"inputs": {"b64": "AAA="}}, spec(tf.string))["x"].item() == b"\x00\x00"
@@ -72,7 +66,6 @@ def test_numbers_of_every_kind():
         ({"instances": []}, spec(tf.int32, None), "a non-empty list"),
         ({"instances": {"x": 1}}, spec(tf.int32, None), "must be a non-empty list"),
         ({"instances": [[1], [1, 2]]}, spec(tf.int32, None, None), "ragged"),
-        ({"instances": [2, [1]]}, spec(tf.int32, None, None), "ragged"),
         ({"instances": [1, {"x": 1}]}, spec(tf.int32, None), "Element 0 of .* Received: 1"),
         ({"instances": [{"x": 1}, 1]}, spec(tf.int32, None), "Element 1 of .* Received: 1"),
         ({"instances": [{"y": 1}]}, spec(tf.int32, None), r"keys \['x'\]. Received: \['y'\]"),
@@ -86,7 +79,6 @@ def test_numbers_of_every_kind():
         ({"instances": [1]}, spec(tf.bool, None), "bool. Received: 1"),
         ({"instances": [1]}, spec(tf.string, None), "string or"),
         ({"instances": [{"b64": {"b64": "AAAA"}}]}, spec(tf.string, None), "string or"),
-        ({"instances": [[{"b64": 1}]]}, spec(tf.string, None, 1), "string or"),
         ({"instances": [{"b64": "é!"}]}, spec(tf.string, None), "base64"),
         ({"instances": [{"b64": "AAAA"}]}, spec(tf.float32, None), "must be float32"),
         ({"instances": ["\ud800"]}, spec(tf.string, None), "surrogate"),
@@ -97,31 +89,14 @@ def test_numbers_of_every_kind():
         ({"instances": [[1, 2]]}, spec(tf.int32, None, 3), r"shape \[-1, 3\], not \[1, 2\]"),
         ({"instances": [1]}, spec(tf.int32), r"shape \[\]"),
         ({"instances": ["aGVsbG8gd29ybGQh"]}, IMAGES, 'looks like Base64.*{"b64": "aGVsbG8g...'),
-        ({"inputs": ["aGVsbG8gd29y\nbGQh\n"]}, IMAGES, 'looks like Base64.*{"b64": "aGVsbG8g...'),
         ({"instances": ["_9j_4AAQSkZJRgAB"]}, IMAGES, 'looks like Base64.*{"b64": "_9j_4AAQ...'),
-        (
-            {"instances": ["data:image/png;base64,iVBORw0KGgo="]},
-            IMAGES,
-            'data URL, whose Base64 begins after the comma.*{"b64": "iVBORw0K...',
-        ),
+        ({"instances": ["data:image/png;base64,iVBORw0KGgo="]}, IMAGES, 'data URL.*"iVBORw0K...'),
         ({"instances": [{"b64": "data:image/png;base64,iVBORw0KGgo="}]}, IMAGES, "is a data URL"),
         ({"instances": ["https://zoo.example/cat.png"]}, IMAGES, "a URL, and nothing is downloa"),
-        (
-            {"instances": ["images/cat.png"]},
-            IMAGES,
-            'not .images/cat.png.. Send .*{"instances": \\[{"b64": "..."}',
-        ),
-        (
-            {"instances": [{"image_bytes": "a.png"}]},
-            IMAGES,
-            'not .a.png.. Send .*{"b64": "..."}',
-        ),
+        ({"instances": ["a.png"]}, IMAGES, r'not .a.png.. Send .*{"instances": \[{"b64": "..."}'),
+        ({"instances": [{"image_bytes": "a.png"}]}, IMAGES, 'not .a.png.. .*{"b64": "..."}'),
         ({"instances": [[[[0, 9, 9]]]]}, IMAGES, r"\[-1\], not \[1, 1, 1, 3\] of .* 0. .*b64"),
-        (
-            {"instances": "hello"},
-            spec(tf.string, None),
-            r'list.*{"instances": \["text"\]}',
-        ),
+        ({"instances": "hello"}, spec(tf.string, None), r'list.*"instances": \["text"\]}'),
         ({"inputs": "iVBORw0KGgoAAAANSUhEUg"}, IMAGES, r"\[\] of .*looks like Base64.*\[{.b64"),
         ({"instances": "iVBORw0KGgoAAAANSUhEUg"}, IMAGES, r"list.*looks like Base64.*\[{.b64"),
         ({"inputs": "hello"}, spec(tf.string, None), r"not \[\] of .*'hello'. Send, for example"),

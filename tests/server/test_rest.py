@@ -71,13 +71,6 @@ def test_several_inputs_and_outputs(url):
         assert answer.json() == {"outputs": outputs}
 
 
-def test_numbers_come_back_as_they_went(url):
-    inputs = {"bool": [True], "int8": [-128], "uint8": [255], "int64": [-(2**63)]}
-    inputs |= {"float16": [0.5], "bfloat16": [-2.0], "float64": [0.1]}
-    answer = post(url, {"signature_name": "numbers", "inputs": inputs})
-    assert answer.json() == {"outputs": dict(zip("abcdefg", inputs.values()))}
-
-
 def test_scalars_have_column_form_only(url):
     assert post(url, {"signature_name": "scalar", "inputs": 2.0}).json() == {"outputs": 3.0}
     answer = post(url, {"signature_name": "scalar", "instances": [2.0]})
@@ -117,12 +110,7 @@ def test_bad_requests(url, request_, status, message):
         ("GET", f"/v1/models/toy/versions/{'1' * 5000}", 404, "Servable not found"),
         ("GET", "/v1/models/toy/labels/stable", 404, "Not Found"),
         ("PUT", "/v1/models/toy:predict", 405, "Method Not Allowed"),
-        (
-            "POST",
-            "/v1/models/toy",
-            405,
-            "Not Allowed: POST /v1/models/toy. Predictions are POST /v1",
-        ),
+        ("POST", "/v1/models/toy", 405, "Not Allowed: POST /v1/models/toy. Predictions are"),
         ("POST", "/v1/models/toy:classify", 405, "Method Not Allowed"),
         ("GET", "/v1/models/toy:predict", 404, "Predictions take POST."),
         ("GET", "/nowhere", 404, "Not Found: GET /nowhere."),

@@ -155,7 +155,6 @@ def flags(*on):
         (flags("mean_tokens"), "mean"),
         (flags("max_tokens"), "max"),
         ({"pooling_mode": "cls", "include_prompt": True}, "cls"),
-        ({**flags("cls_token"), "include_prompt": True}, "cls"),
         ({}, "mean"),
     ],
 )
@@ -179,10 +178,7 @@ def test_poolings(pooling, pool, texts, tmp_path):
         ({"pooling": flags("mean_sqrt_len_tokens")}, "Received: .'mean_sqrt_len'"),
         ({"pooling": flags()}, r"Received: \[\]"),
         ({"pooling": {"pooling_mode": ["cls", "max"]}}, "Received: .*'cls', 'max'"),
-        (
-            {"config_sentence_transformers": {"default_prompt_name": "query"}},
-            "default_prompt_name='query' is not supported",
-        ),
+        ({"config_sentence_transformers": {"default_prompt_name": "query"}}, "prompt_name='query'"),
         ({"sentence_bert_config": {"max_seq_length": "many"}}, "metadata cannot be used"),
     ],
 )

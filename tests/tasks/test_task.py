@@ -54,11 +54,17 @@ def test_info_is_json(saved, capsys):
 
 
 def test_a_model_that_computes_nan(saved):
+    """In one of its outputs: a single weight of each variable is NaN."""
     broken = zoo.load(saved[1])
     for weight in broken.model.weights:
-        weight.assign(weight * np.nan)
+        values = keras.ops.convert_to_numpy(weight).copy()
+        values.flat[-1] = np.nan
+        weight.assign(values)
     with pytest.raises(TaskError, match="the model computed NaN"):
         answers(broken)
+    if hasattr(broken, "score"):
+        with pytest.raises(TaskError, match="the model computed NaN"):
+            broken.score(["a dog"], ["a dog"])
 
 
 def test_a_change_of_the_models_variables_takes_effect(saved):

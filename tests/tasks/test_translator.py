@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import zoo
+from tests.deploy.small_models import small_translator
 from zoo import decoding
 from zoo.__main__ import main
 from zoo.commands.generate import FEW_TEXTS
@@ -16,10 +17,8 @@ from zoo.errors import TaskError, UserError
 from zoo.tasks import task
 from zoo.tasks.padded_batches import token_batches
 from zoo.tasks.translator import Translator
-from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.sentencepiece import train_tokenizer
+from zoo.text import EOS_ID, PAD_ID
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.training.losses import SmoothedCrossEntropy
 
 WORDS = "the a red big house dog cat sees eats in on bread table garden and".split()
 
@@ -32,22 +31,13 @@ def texts(count, longest=14, seed=0):
 
 @pytest.fixture(scope="module")
 def translator():
-    """A small model that has begun to learn to copy: it ends its translations; some are wrong."""
-    keras.utils.set_random_seed(0)
-    given = texts(600, longest=24)
-    tokenizer = train_tokenizer(given, "word", 300)
-    size = tokenizer.vocab_size
-    sizes = {"embed_dim": 32, "num_heads": 2, "num_layers": 1, "ff_dim": 32, "max_length": 32}
-    sizes |= {"source_vocab_size": size, "target_vocab_size": size, "norm": "pre"}
-    model = zoo.transformer(**sizes, dropout=0.0)
-    source, labels = np.zeros((2, 600, 26), "int32")
-    for row, ids in enumerate(tokenizer.encode(given)):
-        source[row, : len(ids) + 1] = labels[row, : len(ids) + 1] = [*ids, EOS_ID]
-    target = np.pad(labels[:, :-1], [(0, 0), (1, 0)], constant_values=BOS_ID)
-    model.compile(keras.optimizers.Adam(3e-3), SmoothedCrossEntropy(0.1), jit_compile=False)
-    weights = (labels != PAD_ID) / (labels != PAD_ID).sum(axis=1).mean() / 32
-    model.fit({"source": source, "target": target}, labels, 32, 6, 0, sample_weight=weights)
-    return Translator(model, tokenizer, tokenizer, beam_size=2)
+    """It writes some of the words; most translations end, some soon."""
+    sizes = {"embed_dim": 32, "ff_dim": 32, "num_layers": 1, "max_length": 32, "logits_bias": True}
+    translator = small_translator(kind="word", lines=texts(600), beam_size=2, **sizes)
+    pieces = translator.target_tokenizer.pieces(range(translator.model.target_vocab_size))
+    unlikely = [piece.startswith("<") and piece != "</s>" for piece in pieces]  # bytes
+    translator.model.output_bias.assign(np.where(unlikely, -99.0, 0.0))
+    return translator
 
 
 def test_answers_are_in_the_callers_order(translator):
@@ -299,7 +289,7 @@ def test_another_model_must_fit(translator):
 
 def test_a_forced_first_token(translator, tmp_path):
     """It is in every hypothesis, counts as certain and is not part of the text."""
-    [text] = texts(1, seed=5)
+    [text] = texts(1, seed=6)
     [[first]] = translator.target_tokenizer.encode(["garden"])
     special = SPECIAL_TOKENS._replace(first=first)
     forced = copy_with(translator, translator.model, special_tokens=special)
@@ -313,18 +303,6 @@ def test_a_forced_first_token(translator, tmp_path):
 
     forced.save(tmp_path)
     assert Translator.load(tmp_path).special_tokens == special
-
-
-def test_a_model_that_computes_nan(translator):
-    """Of which a single weight is NaN."""
-    broken, given = copy_with(translator, small_model(translator)), texts(3)
-    [weight] = [v for v in broken.model.weights if "target_embedding" in v.path]
-    values = keras.ops.convert_to_numpy(weight).copy()
-    values.flat[-1] = np.nan
-    weight.assign(values)
-    for answer in (lambda: broken(given), lambda: broken.score(given, given)):
-        with pytest.raises(TaskError, match="the model computed NaN"):
-            answer()
 
 
 def test_learned_positions_are_not_exceeded(translator):
