@@ -18,16 +18,20 @@ the results of other data.
 """
 
 import dataclasses
+import pathlib
 from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
 from zoo.training.settings import (
     MAY_CHANGE,
+    NO_EFFECT,
+    Amount,
     Count,
+    DataPath,
     Normalization,
+    RunSettings,
     TokenizerKind,
-    TranslationSettings,
     flags,
 )
 
@@ -37,13 +41,42 @@ BleuTokenizer = Literal[
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(TranslationSettings):
+class Config(RunSettings):
     """Hyperparameters and their default values, which --help describes."""
+
+    dataset: str | None = None
+    """phrasebook (built in), or a translation data set by its TensorFlow Datasets name."""
+    data_dir: DataPath = None
+    """Folder of prepared TFDS data."""
+    tsv: DataPath = None
+    """File with one pair per line: source, tab, target."""
+    source: DataPath = None
+    """Training file with one source sentence per line."""
+    target: DataPath = None
+    """Training file with the translations, line by line."""
+    valid_source: DataPath = None
+    """Validation sources; held out from the training pairs by default."""
+    valid_target: DataPath = None
+    """Validation translations."""
+    test_source: DataPath = None
+    """Test sources; held out from the training pairs by default."""
+    test_target: DataPath = None
+    """Test translations."""
+    cache_dir: Annotated[str | None, NO_EFFECT] = None
+    """Folder of tokenized sentence pairs, which runs and workers share; by default .cache/translate
+    beside the run directory."""
+    weights: DataPath = None
+    """Translation model to fine-tune: published weights, see docs/checkpoints.md, or a run."""
+    src_lang: str | None = None
+    """Source language, for published weights of several languages."""
+    tgt_lang: str | None = None
+    """Target language, for published weights of several languages."""
 
     tokenizer: TokenizerKind | None = "bpe"
     vocab_size: int | None = 10_000
     normalization: Normalization | None = "nmt_nfkc"
     vocabulary: Literal["joint", "separate"] | None = "joint"
+    """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: int = 128
     """Maximum sentence length in tokens; pairs with a longer side are skipped and counted."""
 
@@ -51,6 +84,7 @@ class Config(TranslationSettings):
     num_heads: int | None = 4
     num_layers: int | None = 4
     num_decoder_layers: int | None = None
+    """Blocks of the decoder; as many as in the encoder by default."""
     ff_dim: int | None = 256
     dropout: float = 0.3
     attention_dropout: float = 0.0
@@ -68,13 +102,17 @@ class Config(TranslationSettings):
     optimizer: Literal["adam", "muon"] = "adam"
     """Adam, or Muon for the matrices of the blocks and Adam for all else."""
     warmup_steps: Count = 2000
-    learning_rate_scale: float = 2.5
+    learning_rate_scale: Amount = 2.5
+    """Factor of the learning rate; its maximum is this / √(width · warmup steps)."""
     clip_norm: float | None = None
     label_smoothing: float = 0.1
-    average_last: int = 5
+    average_last: Count = 5
+    """Number of epochs whose weights are averaged at the end, up to the best one."""
 
-    beam_size: int | None = 4
-    length_penalty: float | None = 0.6
+    beam_size: Annotated[Count | None, MAY_CHANGE] = 4
+    """Beam size of the search; 1 is greedy search."""
+    length_penalty: Annotated[float | None, MAY_CHANGE] = 0.6
+    """Exponent of the length penalty; higher values favor longer translations, 0 disables it."""
     bleu_tokenize: Annotated[BleuTokenizer | None, MAY_CHANGE] = None
     """sacrebleu's tokenizer of BLEU; by default that of the script of the test references."""
 
@@ -86,6 +124,28 @@ class Config(TranslationSettings):
                 f"The model in {self.weights} has its own tokenizers and architecture. "
                 f"Remove {flags(*given)}."
             )
+        given = [name for name in ("src_lang", "tgt_lang") if getattr(self, name)]
+        if given and not self.weights:
+            raise UserError(f"{flags(*given)}: languages are for a model of --weights only.")
+        files = ("target", "valid_source", "valid_target", "test_source", "test_target")
+        given = [name for name in files if getattr(self, name)]
+        if given and not self.source:
+            raise UserError(f"{flags(*given)}: --source, the file of source sentences, is missing.")
+        self.check_data_dir()
+
+    @property
+    def data_name(self):
+        """The name of the data set or file."""
+        given = [name for name in ("dataset", "tsv", "source") if getattr(self, name)]
+        if len(given) != 1:
+            raise UserError(
+                "Select the training data with exactly one of:\n"
+                "  --dataset phrasebook              English-Spanish sentences, built in\n"
+                "  --tsv FILE                        one pair per line: source, tab, target\n"
+                "  --source FILE --target FILE       one sentence per line\n"
+                "  --dataset NAME                    a translation data set of TensorFlow Datasets"
+            )
+        return (self.dataset or pathlib.Path(self.tsv or self.source).stem).replace("/", "_")
 
 
 MODEL_SETTINGS = (

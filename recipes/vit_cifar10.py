@@ -17,14 +17,15 @@ from typing import Annotated, Literal
 
 from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import NO_EFFECT, Count, ImageSettings, Precision
+from zoo.training.settings import NO_EFFECT, Count, Fraction, ImageSettings, Precision
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(ImageSettings):
     """Hyperparameters and their default values, which --help describes."""
 
-    patch_size: int = 4
+    patch_size: Count = 4
+    """Side of a patch in pixels."""
     embed_dim: int = 192
     num_heads: int = 3
     num_layers: int = 9
@@ -36,6 +37,7 @@ class Config(ImageSettings):
     values are used in turn, each for an equal part of the epochs."""
     pool: Literal["cls", "mean"] = "mean"
     num_registers: int = 0
+    """Number of register tokens: learned tokens besides the class token."""
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
     attention: Literal["softmax", "linear", "blockwise"] = "softmax"
     """Linear attention, or softmax attention in less memory, for long sequences of patches."""
@@ -57,7 +59,9 @@ class Config(ImageSettings):
     ema_momentum: float = 0.999
 
     label_smoothing: float = 0.1
-    repeats: int = 1
+    repeats: Count = 1
+    """Number of times an image occurs in its batch, each with a different augmentation; an epoch
+    then has that many times the steps."""
     crop_padding: int = 4
     min_crop_area: float | None = None
     flip_probability: float = 0.5
@@ -66,7 +70,8 @@ class Config(ImageSettings):
     erase_probability: float = 0.0
     mixup_alpha: float = 1.0
     cutmix_alpha: float = 1.0
-    mix_probability: float = 0.2
+    mix_probability: Fraction = 0.2
+    """Probability that an image is mixed with another by Mixup or CutMix."""
 
     def __post_init__(self):
         super().__post_init__()

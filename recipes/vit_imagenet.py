@@ -15,7 +15,7 @@ import dataclasses
 from typing import Literal
 
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import Count, ImageSettings
+from zoo.training.settings import Count, Fraction, ImageSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Config(ImageSettings):
     flip_probability: float = 0.5
     randaugment_num_ops: int = 2
     randaugment_magnitude: float = 1.0
-    randaugment_probability: float = 1.0
+    randaugment_probability: Fraction = 1.0
+    """Probability that a RandAugment operation is applied."""
     erase_probability: float = 0.0
     mixup_alpha: float = 0.2
     cutmix_alpha: float = 0.0

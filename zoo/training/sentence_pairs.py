@@ -14,8 +14,8 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
     """Opens the tokenized sentence pairs; the chief tokenizes them if the cache has none.
 
     Args:
-        run: `zoo.training.run.Run` with `zoo.training.settings.TranslationSettings`; all its
-            workers must call this.
+        run: `zoo.training.run.Run` with the settings of recipes/translate.py; all its workers must
+            call this.
         tokenizers: (source, target), or a dict of the arguments of
             `zoo.data.tokenized_corpus.train_tokenizers`.
         max_length, special_tokens: see `zoo.data.tokenized_corpus.encode_pairs`.

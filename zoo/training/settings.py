@@ -1,8 +1,8 @@
 """The settings of recipes: each with its limits, its help, and whether resuming may change it.
 
 A recipe's `Config` is a frozen dataclass that inherits the settings of a run and of its data, and
-declares those of its model and training with their default values. Settings that several recipes
-declare are described once, in `Settings`, where ``--help`` finds them.
+declares those of its model and training with their default values. `Settings` describes those that
+several recipes declare, so that ``--help`` finds them; what only one recipe has stands there.
 """
 
 import dataclasses
@@ -40,16 +40,12 @@ class Settings:
     Limits, `MAY_CHANGE` and `NO_EFFECT` are annotated here, or in the recipe, which has precedence.
     """
 
-    patch_size: Count
-    """Side of a patch in pixels."""
     embed_dim: Count
     """Width of the model."""
     num_heads: Count
     """Attention heads; must divide the width."""
     num_layers: Count
     """Number of blocks; with an encoder and a decoder, those of the encoder."""
-    num_decoder_layers: int
-    """Blocks of the decoder; as many as in the encoder by default."""
     ff_dim: Count
     """Hidden width of the feed-forward networks."""
     dropout: float
@@ -68,16 +64,12 @@ class Settings:
     """Kind of position encoding."""
     pool: str
     """Input of the head: the class token, or the mean of the tokens."""
-    num_registers: int
-    """Number of register tokens: learned tokens besides the class token."""
     tokenizer: str
     """Kind of SentencePiece model; text outside its vocabulary is encoded as bytes."""
     vocab_size: int
     """Maximum vocabulary size."""
     normalization: str
     """SentencePiece's text normalization; nmt also normalizes white space, cf folds case."""
-    vocabulary: str
-    """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: Annotated[int, Limits(2)]
 
     epochs: Count
@@ -91,8 +83,6 @@ class Settings:
     """Tokens per batch, padding included; of sentence pairs for source and target each."""
     learning_rate: Amount
     """Learning rate after the warmup, from which it decays to zero by a cosine."""
-    learning_rate_scale: Amount
-    """Factor of the learning rate; its maximum is this / √(width · warmup steps)."""
     warmup_steps: Annotated[int, Limits(0)]
     """Steps of linear warmup of the learning rate."""
     warmup_fraction: Fraction
@@ -103,18 +93,9 @@ class Settings:
     """Maximum global norm of the gradients; None for no clipping."""
     ema_momentum: Fraction
     """Momentum of the moving average of the weights, which is tested and saved."""
-    average_last: Count
-    """Number of epochs whose weights are averaged at the end, up to the best one."""
-    beam_size: Annotated[Count, MAY_CHANGE]
-    """Beam size of the search; 1 is greedy search."""
-    length_penalty: Annotated[float, MAY_CHANGE]
-    """Exponent of the length penalty; higher values favor longer translations, 0 disables it."""
 
     label_smoothing: Annotated[float, Limits(0, 0.99)]
     """Share of a label spread over all classes."""
-    repeats: Count
-    """Number of times an image occurs in its batch, each with a different augmentation; an epoch
-    then has that many times the steps."""
     crop_padding: Annotated[int, Limits(0)]
     """Pixels by which a crop may be shifted."""
     min_crop_area: Annotated[float, Limits(0.01, 1)]
@@ -126,16 +107,12 @@ class Settings:
     """RandAugment operations per image; 0 to disable."""
     randaugment_magnitude: Fraction
     """Strength of the RandAugment operations, 0 to 1."""
-    randaugment_probability: Fraction
-    """Probability that such an operation is applied."""
     erase_probability: Fraction
     """Probability that a box of an image is erased."""
     mixup_alpha: Annotated[float, Limits(0, 1000)]
     """Mixup draws its mixing share from Beta(alpha, alpha); 0 to disable."""
     cutmix_alpha: Annotated[float, Limits(0, 1000)]
     """CutMix draws its mixing share from Beta(alpha, alpha); 0 to disable."""
-    mix_probability: Fraction
-    """Probability that an image is mixed with another by Mixup or CutMix."""
 
     def __post_init__(self):
         for name, facts in _facts_of(type(self)).items():
@@ -269,61 +246,3 @@ class ImageSettings(RunSettings):
     def data_name(self):
         """The name of the data set or folder."""
         return pathlib.Path(self.data_dir).name if self.is_folder else self.dataset
-
-
-@dataclasses.dataclass(frozen=True)
-class TranslationSettings(RunSettings):
-    """Settings of a run and its sentence pairs."""
-
-    dataset: str | None = None
-    """phrasebook (built in), or a translation data set by its TensorFlow Datasets name."""
-    data_dir: DataPath = None
-    """Folder of prepared TFDS data."""
-    tsv: DataPath = None
-    """File with one pair per line: source, tab, target."""
-    source: DataPath = None
-    """Training file with one source sentence per line."""
-    target: DataPath = None
-    """Training file with the translations, line by line."""
-    valid_source: DataPath = None
-    """Validation sources; held out from the training pairs by default."""
-    valid_target: DataPath = None
-    """Validation translations."""
-    test_source: DataPath = None
-    """Test sources; held out from the training pairs by default."""
-    test_target: DataPath = None
-    """Test translations."""
-    cache_dir: Annotated[str | None, NO_EFFECT] = None
-    """Folder of tokenized sentence pairs, which runs and workers share; by default .cache/translate
-    beside the run directory."""
-    weights: DataPath = None
-    """Translation model to fine-tune: published weights, see docs/checkpoints.md, or a run."""
-    src_lang: str | None = None
-    """Source language, for published weights of several languages."""
-    tgt_lang: str | None = None
-    """Target language, for published weights of several languages."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        given = [name for name in ("src_lang", "tgt_lang") if getattr(self, name)]
-        if given and not self.weights:
-            raise UserError(f"{flags(*given)}: languages are for a model of --weights only.")
-        files = ("target", "valid_source", "valid_target", "test_source", "test_target")
-        given = [name for name in files if getattr(self, name)]
-        if given and not self.source:
-            raise UserError(f"{flags(*given)}: --source, the file of source sentences, is missing.")
-        self.check_data_dir()
-
-    @property
-    def data_name(self):
-        """The name of the data set or file."""
-        given = [name for name in ("dataset", "tsv", "source") if getattr(self, name)]
-        if len(given) != 1:
-            raise UserError(
-                "Select the training data with exactly one of:\n"
-                "  --dataset phrasebook              English-Spanish sentences, built in\n"
-                "  --tsv FILE                        one pair per line: source, tab, target\n"
-                "  --source FILE --target FILE       one sentence per line\n"
-                "  --dataset NAME                    a translation data set of TensorFlow Datasets"
-            )
-        return (self.dataset or pathlib.Path(self.tsv or self.source).stem).replace("/", "_")
