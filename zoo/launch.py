@@ -1,14 +1,15 @@
 """Starts the workers of a multi-worker run on this machine, to test such runs."""
 
+import concurrent.futures
+import contextlib
 import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
-import sys
-import threading
 import time
 
 from zoo.errors import UserError
@@ -29,60 +30,51 @@ def launch(command, workers):
         Status 1 only counts if there is no other, as workers exit with it if another one fails.
 
     Raises:
-        UserError: if the command is empty or cannot be started, or there are too few GPUs.
+        UserError: if there is no such program, or there are too few GPUs.
     """
-    if not command:
+    if workers < 1 or not command or shutil.which(command[0]) is None:
         raise UserError(
-            "No command to run. Example: python -m zoo launch --workers 2 -- python recipes/..."
+            "Pass a number of workers and a program, such as `python -m zoo launch --workers 2 -- "
+            f"python recipes/...`. Received: {workers} workers, command {' '.join(command)!r}."
         )
-    if workers < 1:
-        raise UserError(f"--workers must be at least 1. Received: {workers}.")
-    processes, threads = [], []
-
-    def forward(number, frame):
-        for process in processes:
-            _signal(process, number)
-
-    environments = _environments(workers)
-    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        for index, environment in enumerate(environments):
-            processes.append(_start(command, environment))
-            threads.append(threading.Thread(target=_copy_output, args=(processes[-1], index)))
-            threads[-1].start()
+    processes = []
+    with contextlib.ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.signal(number, lambda number, frame: _signal(processes, number))
+            stack.callback(signal.signal, number, before)
+        threads = stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
+        stack.callback(_terminate, processes)
+        for index, environment in enumerate(_environments(workers)):
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                errors="replace",
+                start_new_session=True,  # so Ctrl-C reaches it only once, forwarded by this process
+            )
+            processes.append(process)
+            threads.submit(_copy_output, process, index)
         return _wait(processes)
-    finally:
-        _terminate(processes)
-        for thread in threads:
-            thread.join()
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _environments(workers):
-    """The environment variables of each worker."""
-    # All sockets are open at the same time, so the ports differ.
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(workers)]
-    addresses = [f"localhost:{opened.getsockname()[1]}" for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    gpus = _gpus()
+    """Yields the environment variables of each worker."""
+    with contextlib.ExitStack() as stack:  # all are open at the same time, so the ports differ
+        servers = [socket.create_server(("localhost", 0)) for _ in range(workers)]
+        ports = [stack.enter_context(server).getsockname()[1] for server in servers]
+    cluster, gpus = {"worker": [f"localhost:{port}" for port in ports]}, _gpus()
     share = len(gpus) // workers
     if gpus and not share:
-        raise UserError(
-            f"{workers} workers need {workers} GPUs; there are {len(gpus)}. Start fewer workers, "
-            "or set CUDA_VISIBLE_DEVICES= to use the CPU."
-        )
+        raise UserError(f"{workers} workers need {workers} GPUs; there are {len(gpus)}.")
     # Each worker would print the same warnings, and the failure of another many times.
     shared = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONUNBUFFERED": "1"}
-    environments = []
     for index in range(workers):
-        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-        own = {"TF_CONFIG": json.dumps(config)}
+        task = {"type": "worker", "index": index}
+        own = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
         if gpus:  # which workers cannot share
             own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * share :][:share])
-        environments.append({**shared, **own})
-    return environments
+        yield {**shared, **own}
 
 
 def _gpus():
@@ -93,53 +85,38 @@ def _gpus():
     return [str(n) for n in range(len(list(folder.iterdir())))] if folder.is_dir() else []
 
 
-def _start(command, environment):
-    try:
-        return subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # so Ctrl-C reaches it only once, forwarded by this process
-        )
-    except OSError as error:
-        raise UserError(f"{command[0]} cannot be started: {error.strerror}.") from None
-
-
 def _copy_output(process, index):
     for line in process.stdout:
-        text = line.decode(errors="replace").rstrip("\r\n")
-        sys.stdout.write(f"[{index}] {text}\n")  # at once, unlike `print`
-        sys.stdout.flush()
+        print(f"[{index}] {line.rstrip()}\n", end="", flush=True)  # at once: there are more threads
 
 
 def _wait(processes):
     """Waits for all processes; returns the status of the one that failed, or 0."""
-    status, deadline, running = 0, math.inf, processes
-    while running and time.monotonic() < deadline:
+    statuses, deadline = [None], math.inf
+    while None in statuses and time.monotonic() < deadline:
         time.sleep(0.1)
-        running = [process for process in processes if process.poll() is None]
-        failed = [process.returncode for process in processes if process.returncode]
-        # Workers that end because of another exit with status 1, and often before it.
-        status = next((number for number in failed if number != 1), 1 if failed else 0)
-        if failed:
+        statuses = [process.poll() for process in processes]
+        if any(statuses):
             deadline = min(deadline, time.monotonic() + GRACE)
+    # Workers that end because of another exit with status 1, and often before it.
+    status = min(filter(None, statuses), key=lambda status: status == 1, default=0)
     return 128 - status if status < 0 else status
 
 
-def _signal(process, number):
-    """Sends a signal to a worker and what it has started; returns whether any of them runs."""
-    process.poll()  # a worker that has ended counts as running until its status is read
-    try:
-        os.killpg(process.pid, number)  # its session is its own, see `_start`
-    except (ProcessLookupError, PermissionError):  # the latter on macOS
-        return False
-    return True
+def _signal(processes, number):
+    """Sends a signal to workers and what they have started; returns those that still run."""
+    running = []
+    for process in processes:
+        process.poll()  # a worker that has ended counts as running until its status is read
+        # Its session is its own, see `launch`. On macOS, the error is PermissionError.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+            running.append(process)
+    return running
 
 
 def _terminate(processes, patience=5.0):
     for number in (signal.SIGTERM, signal.SIGKILL):
-        running = [process for process in processes if _signal(process, number)]
-        deadline = time.monotonic() + patience
-        while any(_signal(process, 0) for process in running) and time.monotonic() < deadline:
+        running, deadline = _signal(processes, number), time.monotonic() + patience
+        while _signal(running, 0) and time.monotonic() < deadline:
             time.sleep(0.05)
