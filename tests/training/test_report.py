@@ -18,8 +18,8 @@ from zoo.errors import UserError
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import pictures
-from zoo.training.report import _draw_alignment, _median
-from zoo.training.scores import accuracy_lines, class_scores, epoch_scores, label_scores
+from zoo.training.report import _draw_alignment
+from zoo.training.scores import class_scores, epoch_scores, label_scores
 from zoo.training.translation_scores import bleu_tokenizer, translation_scores
 
 RANDOM = np.random.default_rng(0)
@@ -62,19 +62,15 @@ def test_the_scores_of_classes_are_those_of_scikit_learn():
     assert scores["balanced_accuracy"] == pytest.approx(balanced)
     assert scores["test_counts"] == {"a": 90, "b": 9, "c": 0, "d": 1}
     assert scores["train_counts"] == {"a": 5, "b": 6, "c": 7, "d": 8}
-    assert f"{balanced:.2%}" in accuracy_lines(scores, ".")["balanced accuracy"]
     twice = class_scores(labels, predicted, ["crane", "b", "crane", "d"], labels)["test_counts"]
     assert twice == {"crane (0)": 90, "b": 9, "crane (2)": 0, "d": 1}
-    assert accuracy_lines({**scores, "balanced_accuracy": scores["test_accuracy"]}, ".").keys() == {
-        "test accuracy"
-    }
 
 
 def test_the_epoch_that_was_tested():
     history = {"epoch": [0, 1, 2, 3], "val_loss": [3.0, np.nan, 1.0, 2.0]}
     metrics, words = epoch_scores(history)
     assert metrics == {"best_epoch": 3, "tested_epoch": 4}
-    assert words == "after the last (best: 3) of 4 epochs"
+    assert words == "after epoch 4 of 4 (best: 3)"
     assert epoch_scores(history, True)[0] == {"best_epoch": 3, "tested_epoch": 3}
     assert epoch_scores({"epoch": [0], "val_loss": [np.nan]})[0]["best_epoch"] == 1
 
@@ -118,11 +114,6 @@ def test_a_tokenizer_of_bleu_that_cannot_be_used(monkeypatch):
         bleu_tokenizer([], "ja-mecab")
     with pytest.raises(UserError, match="tokenizer words: sacrebleu has none, zh, 13a"):
         bleu_tokenizer([], "words")
-
-
-def test_the_median_of_a_metric_is_over_the_epochs_in_which_it_was_measured():
-    assert _median([5.0, np.nan, 3.0, 4.0]) == _median([5.0, 3.0]) == 4.0
-    assert _median([np.nan]) is None
 
 
 @pytest.mark.parametrize("max_length", [4, 12])

@@ -21,31 +21,23 @@ _MORE_FONTS = (
 _LONGEST_LABEL = 24  # characters
 
 
-def learning_curves(
-    history,
-    path,
-    accuracy="accuracy",
-    training="training (with dropout)",
-    held_out="validation",
-):
+def learning_curves(history, path):
     """Plots loss, accuracy and learning rate over the epochs of `callbacks.history`.
 
     Args:
         history: {name: [value of each epoch]}.
         path: path of the PNG file.
-        accuracy: title of the accuracy.
-        training, held_out: labels of the two curves.
     """
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
     epochs = np.asarray(history["epoch"]) + 1
     for axes, name in zip(panels, ("loss", "accuracy")):
-        _draw_line(axes, epochs, history[name], label=training)
-        _draw_line(axes, epochs, history[f"val_{name}"], label=held_out)
+        _draw_line(axes, epochs, history[name], label="training (with dropout, augmentation)")
+        _draw_line(axes, epochs, history[f"val_{name}"], label="validation")
         axes.set(title=name, xlabel="epoch")
         axes.legend()
     last = next(filter(np.isfinite, reversed(history["val_accuracy"])), np.nan)
-    panels[1].set_title(f"{accuracy} ({held_out}, last: {last:.2%})")
+    panels[1].set_title(f"accuracy (validation, last: {last:.2%})")
     _draw_line(panels[2], epochs, history["learning_rate"])
     panels[2].set(title="learning rate at the end of the epoch", xlabel="epoch")
     for axes in panels:
@@ -56,8 +48,7 @@ def learning_curves(
 
 def _draw_line(axes, epochs, values, **settings):
     known = np.isfinite(values)  # epochs without validation have no value
-    marker = "." if known.sum() <= 30 else None  # a line with a single point is invisible
-    axes.plot(epochs[known], np.asarray(values)[known], marker=marker, **settings)
+    axes.plot(epochs[known], np.asarray(values)[known], marker=".", **settings)
 
 
 @contextlib.contextmanager

@@ -4,9 +4,6 @@ Each task has a function that adds its scores and pictures; `_begin` and `_end` 
 Their `folder` is the `zoo.training.run_folder.RunFolder` of the run.
 """
 
-import math
-import statistics
-
 import numpy as np
 
 from zoo.data.images import sample
@@ -14,7 +11,6 @@ from zoo.errors import TaskError
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
 from zoo.training.scores import (
-    accuracy_lines,
     class_scores,
     cross_entropy,
     epoch_scores,
@@ -30,12 +26,12 @@ _ATTENTION_LENGTHS = (5, 20)  # fewest and most tokens of the sentence in attent
 _PROMPT_CHARACTERS = 60
 
 
-def _begin(folder, task, **labels):
+def _begin(folder, task):
     """Saves the model and draws the learning curves; returns the history of the training."""
     print("Testing the model, saving it and drawing plots ...")
     task.save(folder.path)
     history = callbacks.history(folder.path)
-    pictures.learning_curves(history, folder / "learning_curves.png", **labels)
+    pictures.learning_curves(history, folder / "learning_curves.png")
     return history
 
 
@@ -49,26 +45,20 @@ def _end(folder, task, history, items, *, metrics, summary, samples=()):
         samples: printed texts, one above the other.
     """
     epochs, parameters = len(history["epoch"]), task.model.count_params()
-    speed = _median(history[f"{items}_per_second"])
+    speed = float(np.nanmedian(history[f"{items}_per_second"]))  # of epochs that trained
     common = {"epochs": epochs, f"{items}_per_second": speed, "parameters": parameters}
     validated = {name: history[name][-1] for name in ("val_loss", "val_accuracy")}
     folder.write_json("metrics.json", {**metrics, **validated, **common})
     lines = {
         **summary,
-        f"{items}/s": f"{speed or 0:,.0f} in training",
+        f"{items}/s": f"{speed:,.0f} in training",
         "parameters": f"{parameters:,}",
         "model": f"zoo.load({str(folder.path)!r})",
         "logs": f"tensorboard --logdir {folder.path}",
+        "run directory": folder.path,
     }
     print("", *samples, "", sep="\n")
-    print(*(f"{name:<18} {text}" for name, text in lines.items()), "run directory:", sep="\n")
-    print(folder.path)
-
-
-def _median(values):
-    """The median of a metric over the epochs in which it was measured; None if in none."""
-    values = [value for value in values if math.isfinite(value)]
-    return statistics.median(values) if values else None
+    print(*(f"{name:<18} {text}" for name, text in lines.items()), sep="\n")
 
 
 # --- images --------------------------------------------------------------------------------------
@@ -79,8 +69,7 @@ def finish_classifier(folder, classifier, data, restored=False):
 
     `restored` is whether its weights are those of the best epoch, not those of the last one.
     """
-    held_out = "test" if data.valid is None else "validation"
-    history = _begin(folder, classifier, training="training (augmented)", held_out=held_out)
+    history = _begin(folder, classifier)
     probabilities = image_probabilities(classifier, data.test)
     readable = ~np.isnan(probabilities[:, 0])
     labels, probabilities = data.test.labels[readable], probabilities[readable]
@@ -108,10 +97,10 @@ def finish_classifier(folder, classifier, data, restored=False):
 
 def _draw_attention_maps(classifier, images, path):
     shown = sample(images, _NUM_ATTENTION_IMAGES)
-    pixels, labels = shown.pixels, shown.labels
+    pixels = shown.pixels
     shares = attention_rollout(classifier.model, classifier.preprocess(list(pixels)))
     answers = [answer for [answer] in classifier(list(pixels))]
-    truth = [classifier.class_names[label] for label in labels]
+    truth = [classifier.class_names[label] for label in shown.labels]
     pictures.attention(pixels, shares, answers, truth, path)
 
 
@@ -134,12 +123,8 @@ def finish_text_classifier(folder, classifier, data, train):
         ("|".join(names[own]), "|".join(names[best]), "|".join(map("{:.4f}".format, row[best])), x)
         for own, best, row, x in zip(true, predicted, probabilities, test.texts)
     ]
-    _write_table(folder / "predictions.tsv", ("label", "prediction", "probability", "text"), rows)
-    samples = [
-        f"  {text[:80]}\n    {prediction or 'no label'}, probability {share or 'below 0.5'} "
-        + ("(correct)" if prediction == label else f"(label: {label or 'none'})")
-        for label, prediction, share, text in rows[:_NUM_SAMPLES]
-    ]
+    names = ("label", "prediction", "probability", "text")
+    samples = _write_table(folder / "predictions.tsv", names, rows)
     _end(
         folder,
         classifier,
@@ -169,7 +154,10 @@ def _label_scores(folder, data, labels, probabilities, words, items):
     pictures.confusion_matrix(labels, predicted, names, folder / "confusion_matrix.png", items)
     scores = class_scores(labels, predicted, names, data.train.labels)
     loss = cross_entropy(np.take_along_axis(probabilities, labels[:, None], axis=1))
-    return {**scores, "test_loss": loss}, accuracy_lines(scores, words)
+    return {**scores, "test_loss": loss}, {
+        "test accuracy": f"{scores['test_accuracy']:.2%}{words}",
+        "balanced accuracy": f"{scores['balanced_accuracy']:.2%}",
+    }
 
 
 def _several_label_scores(data, probabilities, words):
@@ -182,10 +170,10 @@ def _several_label_scores(data, probabilities, words):
 
 
 def _write_table(path, names, rows):
-    """Writes a row of names and rows of texts, tab-separated."""
-    with open(path, "w", encoding="utf-8") as file:
-        for row in (names, *rows):
-            file.write("\t".join(" ".join(text.split()) for text in row) + "\n")
+    """Writes a row of names and rows of texts, tab-separated; returns the first ones, to print."""
+    lines = ["\t".join(" ".join(text.split()) for text in row) for row in (names, *rows)]
+    path.write_text("\n".join([*lines, ""]), "utf-8")
+    return [line.replace("\t", " | ") for line in lines[: 1 + _NUM_SAMPLES]]
 
 
 # --- translations --------------------------------------------------------------------------------
@@ -193,17 +181,13 @@ def _write_table(path, names, rows):
 
 def finish_translator(folder, translator, data, bleu_tokenize=None):
     """Tests a `Translator` on the test pairs of a `TokenizedCorpus`; see `translation_scores`."""
-    history = _begin(folder, translator, accuracy="token accuracy")
+    history = _begin(folder, translator)
     sources, references = map(list, zip(*data.test))
     translations = translator(sources, sentences=False, too_long="split")
-    rows = list(zip(sources, references, translations))
-    _write_table(folder / "translations.tsv", ("source", "reference", "translation"), rows)
+    rows = zip(sources, references, translations)
+    names = ("source", "reference", "translation")
+    samples = _write_table(folder / "translations.tsv", names, rows)
     _draw_alignment(translator, sources, folder / "attention.png")
-    samples = [
-        f"  {source}\n    {translation}\n    "
-        + ("(same as the reference)" if translation == reference else f"(reference: {reference})")
-        for source, reference, translation in rows[:_NUM_SAMPLES]
-    ]
     scores = translation_scores(translations, references, bleu_tokenize)
     _end(
         folder,
@@ -247,7 +231,7 @@ def _draw_alignment(translator, sources, path):
 
 def finish_generator(folder, generator, train, valid_texts):
     """Measures a `TextGenerator`; `train` are the training tokens, `valid_texts` held-out texts."""
-    history = _begin(folder, generator, accuracy="token accuracy")
+    history = _begin(folder, generator)
     loss, accuracy = history["val_loss"][-1], history["val_accuracy"][-1]
     tokens = sum(len(ids) + 1 for ids in generator.tokenizer.encode(valid_texts))
     size = sum(len(text.encode()) for text in valid_texts)

@@ -10,7 +10,6 @@ from zoo.data.pipeline import test_batches
 from zoo.training.callbacks import best_index
 
 _SMALLEST = 1e-30  # lower bound of probabilities in a loss
-_NOTABLE = 0.01  # difference of accuracy and balanced accuracy from which on it is printed
 _IMAGES = 256  # of a batch
 
 
@@ -105,20 +104,9 @@ def likelihood_scores(loss, tokens, size):
     return {"perplexity": math.exp(min(loss, 700.0)), "bits_per_byte": bits / size}
 
 
-def accuracy_lines(scores, after):
-    """Lines of the summary, {name: text}; with balanced accuracy if it differs by a percent."""
-    accuracy, balanced = scores["test_accuracy"], scores["balanced_accuracy"]
-    lines = {"test accuracy": f"{accuracy:.2%}{after}"}
-    if abs(balanced - accuracy) >= _NOTABLE:
-        shares = {name: x for name, x in scores["class_accuracy"].items() if x is not None}
-        worst = min(shares, key=shares.get)
-        lines["balanced accuracy"] = f"{balanced:.2%}, the lowest: {shares[worst]:.2%} of {worst}"
-    return lines
-
-
 def epoch_scores(history, restored=False):
     """Returns metrics, and a phrase, that say which epoch was best and which one was tested."""
     best, epochs = best_index(history["val_loss"]) + 1, len(history["epoch"])
-    words = f"best, {best}," if restored else "last" if best == epochs else f"last (best: {best})"
-    metrics = {"best_epoch": best, "tested_epoch": best if restored else epochs}
-    return metrics, f"after the {words} of {epochs} epochs"
+    tested = best if restored else epochs
+    words = f"after epoch {tested} of {epochs} (best: {best})"
+    return {"best_epoch": best, "tested_epoch": tested}, words
