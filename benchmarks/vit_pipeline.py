@@ -37,10 +37,10 @@ def training(changed, data, config):
     """(a compiled model, arguments of its `fit`)."""
     import keras
 
-    from zoo.training.optimizers import adamw
+    from zoo.training.optimizers import adamw, warmup_cosine
 
     model = load(changed)[0].build(config, data)
-    optimizer = adamw(1e-3, 0.05, total_steps=10_000, clip_norm=1.0, ema_momentum=0.999)
+    optimizer = adamw(warmup_cosine(1e-3, 10_000), 0.05, clip_norm=1.0, ema_momentum=0.999)
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, metrics=["accuracy"])
     return model, {"steps_per_epoch": STEPS, "shuffle": False, "verbose": 0}

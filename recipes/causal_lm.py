@@ -63,8 +63,8 @@ def main(config):
     from zoo.text import EOS_ID
     from zoo.text.saved_tokenizers import checksum
     from zoo.text.sentencepiece import train_tokenizer
-    from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
-    from zoo.training.optimizers import adamw
+    from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
+    from zoo.training.optimizers import adamw, warmup_cosine
     from zoo.training.report import finish_generator
     from zoo.training.run import Run
 
@@ -79,11 +79,11 @@ def main(config):
     steps = plain_text.steps_per_epoch(train, *sizes)
     with run.scope():
         model = build(config, tokenizer.vocab_size)
-        settings = config.select("learning_rate weight_decay warmup_steps clip_norm")
+        rate = warmup_cosine(config.learning_rate, config.epochs * steps, config.warmup_steps)
         compiled_with = {
-            "optimizer": adamw(total_steps=config.epochs * steps, **settings),
+            "optimizer": adamw(rate, config.weight_decay, config.clip_norm),
             "loss": SmoothedCrossEntropy(),
-            "weighted_metrics": [TokenAccuracy()],
+            "weighted_metrics": [token_accuracy()],
         }
     run.train(
         model,

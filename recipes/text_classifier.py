@@ -209,13 +209,11 @@ def build(config, vocab_size, num_classes):
 
 def build_optimizer(config, total_steps):
     """Builds the optimizer."""
-    from zoo.training.optimizers import adamw
+    from zoo.training.optimizers import adamw, warmup_cosine
 
-    return adamw(
-        total_steps=total_steps,
-        warmup_steps=round(config.warmup_fraction * total_steps),
-        **config.select("learning_rate weight_decay clip_norm ema_momentum"),
-    )
+    warmup_steps = round(config.warmup_fraction * total_steps)
+    rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
+    return adamw(rate, **config.select("weight_decay clip_norm ema_momentum"))
 
 
 if __name__ == "__main__":

@@ -227,16 +227,19 @@ def main(config):
 
 def compile_arguments(config, model):
     """Optimizer, loss and metric, with which the model is compiled."""
-    from zoo.training.losses import SmoothedCrossEntropy, TokenAccuracy
-    from zoo.training.optimizers import transformer_adam, transformer_muon
+    from keras.optimizers import Adam
 
-    schedule = (config.warmup_steps, config.learning_rate_scale, config.clip_norm)
+    from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
+    from zoo.training.optimizers import WarmupInverseSquareRoot, muon
+
+    # Vaswani et al. 2017, section 5.3
+    rate = WarmupInverseSquareRoot(model.embed_dim, config.warmup_steps, config.learning_rate_scale)
     if config.optimizer == "adam":
-        optimizer = transformer_adam(model.embed_dim, *schedule)
+        optimizer = Adam(rate, 0.9, 0.98, epsilon=1e-9, global_clipnorm=config.clip_norm)
     else:
-        optimizer = transformer_muon(model, *schedule)
+        optimizer = muon(model, rate, clip_norm=config.clip_norm, adam_beta_2=0.98, epsilon=1e-9)
     loss = SmoothedCrossEntropy(config.label_smoothing)
-    return {"optimizer": optimizer, "loss": loss, "weighted_metrics": [TokenAccuracy()]}
+    return {"optimizer": optimizer, "loss": loss, "weighted_metrics": [token_accuracy()]}
 
 
 def untrained(config, run):

@@ -119,7 +119,7 @@ def main(config):
     from zoo.tasks.classifier import ImageClassifier
     from zoo.training.callbacks import PatchDropoutRates
     from zoo.training.image_run import augmentation, load_images, train_classifier
-    from zoo.training.optimizers import adamw, muon
+    from zoo.training.optimizers import adamw, muon, warmup_cosine
     from zoo.training.run import Run
 
     run = Run(config, name=f"vit_{config.data_name}")
@@ -129,12 +129,9 @@ def main(config):
     total = config.epochs * steps
     with run.scope():
         model = build(config, data)
-        settings = {
-            "total_steps": total,
-            "warmup_steps": round(config.warmup_fraction * total),
-            **config.select("learning_rate weight_decay clip_norm ema_momentum"),
-        }
-        optimizer = muon(model, **settings) if config.optimizer == "muon" else adamw(**settings)
+        rate = warmup_cosine(config.learning_rate, total, round(config.warmup_fraction * total))
+        settings = (rate, config.weight_decay, config.clip_norm, config.ema_momentum)
+        optimizer = muon(model, *settings) if config.optimizer == "muon" else adamw(*settings)
     train_classifier(
         run,
         ImageClassifier(model, data.preprocessing(), data.class_names),

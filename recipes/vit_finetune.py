@@ -169,16 +169,13 @@ def build(config, num_classes):
 def build_optimizer(config, model):
     """Builds the optimizer."""
     from zoo.training.fine_tuning import layer_rates
-    from zoo.training.optimizers import adamw, sgd
+    from zoo.training.optimizers import SGD, adamw, warmup_cosine
 
-    schedule = {
-        "total_steps": config.steps,
-        "rate_factors": layer_rates(model, config.layer_decay),
-        **config.select("learning_rate warmup_steps clip_norm"),
-    }
+    rate = warmup_cosine(config.learning_rate, config.steps, config.warmup_steps)
+    factors = layer_rates(model, config.layer_decay)
     if config.optimizer == "sgd":
-        return sgd(**schedule)
-    return adamw(weight_decay=config.weight_decay, **schedule)
+        return SGD(rate, 0.9, global_clipnorm=config.clip_norm, rate_factors=factors)
+    return adamw(rate, config.weight_decay, config.clip_norm, rate_factors=factors)
 
 
 if __name__ == "__main__":

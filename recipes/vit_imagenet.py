@@ -73,7 +73,7 @@ def main(config):
     from zoo.data.preprocessing import ImagePreprocessing
     from zoo.tasks.classifier import ImageClassifier
     from zoo.training.image_run import augmentation, load_images, train_classifier
-    from zoo.training.optimizers import adamw
+    from zoo.training.optimizers import adamw, warmup_cosine
     from zoo.training.run import Run
 
     run = Run(config, name=f"vit_{config.data_name}")
@@ -87,11 +87,8 @@ def main(config):
         model = config.build(
             zoo.vit, names, input_shape=(*side, 3), num_classes=len(data.class_names)
         )
-        optimizer = adamw(
-            total_steps=total,
-            warmup_steps=min(config.warmup_steps, total // 10),
-            **config.select("learning_rate weight_decay clip_norm"),
-        )
+        rate = warmup_cosine(config.learning_rate, total, min(config.warmup_steps, total // 10))
+        optimizer = adamw(rate, config.weight_decay, config.clip_norm)
     train_classifier(
         run,
         ImageClassifier(model, preprocessing, data.class_names),

@@ -21,7 +21,7 @@ def saved_model(folder):
     path = str(folder / "model.keras")
     sizes = {"patch_size": 4, "embed_dim": 8, "num_heads": 2, "num_layers": 1}
     model = zoo.vit(input_shape=(8, 8, 3), **sizes)
-    model.compile(zoo.training.optimizers.adamw(0.1, 0.1, total_steps=9), "mse")
+    model.compile(zoo.training.optimizers.adamw(0.1, 0.1), "mse")
     model.optimizer.build(model.trainable_variables)
     model.save(path)
     return path

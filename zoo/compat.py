@@ -138,11 +138,6 @@ class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
             update(variable.value, swap, args=(average.value,))
 
 
-def mark_higher_as_better(metric):
-    """Tells Keras's callbacks with ``mode="auto"`` that higher values of a metric are better."""
-    metric._direction = "up"
-
-
 class DecayInUpdate:
     """Mixin for optimizers that apply the weight decay in `update_step`, each variable its own."""
 

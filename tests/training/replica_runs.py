@@ -26,7 +26,7 @@ from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
 from zoo.training.losses import SmoothedCrossEntropy
-from zoo.training.optimizers import adamw, muon, transformer_adam
+from zoo.training.optimizers import WarmupInverseSquareRoot, adamw, muon, warmup_cosine
 from zoo.training.trainer import Trainer
 
 token_batches.MAX_SHAPES = 2  # fewer to compile
@@ -108,7 +108,9 @@ def translation(strategy):
         size, settings = tokenizer.vocab_size, {**SIZES, "norm": "pre"}
         model = Transformer(size, size, 1, shared="all", name="transformer", **settings)
         model.build()
-        trainer = token_trainer(model, transformer_adam(32, 50, 0.5, 0.5))
+        rate = WarmupInverseSquareRoot(32, 50, 0.5)
+        adam = keras.optimizers.Adam(rate, 0.9, 0.98, global_clipnorm=0.5)
+        trainer = token_trainer(model, adam)
     return trainer, train_batches, valid_batches
 
 
@@ -129,7 +131,7 @@ def text(strategy):
         classes = len(data.class_names)
         model = EncoderClassifier(tokenizer.vocab_size, classes, 1, **settings, name="text")
         model.build()
-        optimizer = adamw(1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9)
+        optimizer = adamw(warmup_cosine(1e-3, 100), 0.05, clip_norm=0.5, ema_momentum=0.9)
         trainer = token_trainer(model, optimizer)
     train_batches = token_batches.training_batches(train, 700, seed=1)
     return trainer, train_batches, token_batches.evaluation_batches(valid, 5000)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import zoo
 from zoo import compat
 from zoo.training import fine_tuning
-from zoo.training.optimizers import adamw, sgd
+from zoo.training.optimizers import SGD, adamw, warmup_cosine
 from zoo.training.trainer import Trainer
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32")
@@ -53,10 +53,11 @@ def test_rates_fall_from_the_head_to_the_patches():
     assert sorted(set(found.values())) == [0.125, 0.25, 0.5, 1.0]
 
 
-def adamw_or_sgd(name, weight_decay=0.0, ema_momentum=None, **settings):
+def adamw_or_sgd(name, weight_decay=0.0, ema_momentum=None, clip_norm=None, **settings):
+    rate = warmup_cosine(0.1, 100)
     if name == "sgd":
-        return sgd(0.1, total_steps=100, **settings)
-    return adamw(0.1, weight_decay, 100, ema_momentum=ema_momentum, **settings)
+        return SGD(rate, 0.9, global_clipnorm=clip_norm, **settings)
+    return adamw(rate, weight_decay, clip_norm, ema_momentum, **settings)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
@@ -73,7 +74,7 @@ def test_a_step_changes_each_variable_by_its_rate(name):
 def test_weight_decay_has_the_rate_of_its_variable():
     model = vit()
     factors = factors_by_path(model, 0.5)
-    optimizer = adamw(0.1, 0.3, total_steps=100, rate_factors=list(factors.values()))
+    optimizer = adamw(warmup_cosine(0.1, 100), 0.3, rate_factors=list(factors.values()))
     before = {v.path: v.numpy() for v in model.trainable_variables}
     for change, variable in zip(changes(model, optimizer, 0.0), model.trainable_variables):
         decays = variable.name == "kernel"
@@ -99,7 +100,7 @@ def changed(model, prepare):
     before = {id(v): v.numpy() for v in model.weights}
     trainer = Trainer(model)
     trainer.compile(
-        adamw(0.1, 0.1, total_steps=20, ema_momentum=0.9),
+        adamw(warmup_cosine(0.1, 20), 0.1, ema_momentum=0.9),
         keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum"),
     )
     batches = tf.data.Dataset.from_tensors((IMAGES, LABELS, WEIGHTS)).repeat()

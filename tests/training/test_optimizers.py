@@ -1,18 +1,20 @@
 """Learning rates, weight decay, and the variables that each optimizer updates in its own way."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
 
 import zoo
+from tests.test_recipes import recipe
 from zoo.models import Transformer
 from zoo.training.optimizers import (
+    SGD,
     WarmupInverseSquareRoot,
     adamw,
     muon,
-    sgd,
-    transformer_adam,
-    transformer_muon,
+    warmup_cosine,
 )
 
 SMALL = {
@@ -30,9 +32,7 @@ SMALL = {
 def compiled(optimizer=adamw, **options):
     keras.utils.set_random_seed(0)
     model = zoo.vit(**SMALL)
-    settings = {"learning_rate": 0.1, "total_steps": 100, **options}
-    if optimizer is not sgd:
-        settings = {"weight_decay": 0.5, **settings}
+    settings = {"learning_rate": warmup_cosine(0.1, 100), "weight_decay": 0.5, **options}
     optimizer = muon(model, **settings) if optimizer is muon else optimizer(**settings)
     model.compile(optimizer, keras.losses.CategoricalCrossentropy(from_logits=True))
     return model
@@ -56,7 +56,7 @@ def test_only_matrices_decay(optimizer):
 
 @pytest.mark.parametrize(
     "optimizer, options",
-    [(muon, {}), *((make, {"rate_factors": [0.5] * 23}) for make in (adamw, sgd))],
+    [(muon, {}), *((make, {"rate_factors": [0.5] * 23}) for make in (adamw, SGD))],
 )
 def test_a_loaded_model_trains_on_identically(optimizer, options, tmp_path):
     """Bit for bit: the config has the factors and the exemptions from weight decay."""
@@ -103,9 +103,9 @@ def test_muon_moves_the_matrices_of_blocks_alike_in_all_directions(precision, sa
 
 
 def test_the_learning_rate_rises_and_falls():
-    optimizer = adamw(0.2, 0.5, total_steps=100, warmup_steps=10, clip_norm=0.5)
+    schedule = warmup_cosine(0.2, 100, 10)
+    optimizer = adamw(schedule, 0.5, clip_norm=0.5)
     assert optimizer.global_clipnorm == 0.5 and not optimizer.use_ema
-    schedule = optimizer._learning_rate
     rates = np.array([float(schedule(step)) for step in range(101)])
     np.testing.assert_allclose(rates[:11], 0.2 * np.arange(11) / 10, atol=1e-6)
     expected = 0.1 * (1 + np.cos(np.pi * np.arange(91) / 90))
@@ -127,7 +127,7 @@ def test_the_learning_rate_is_that_of_the_paper():
 def test_muon_updates_the_matrices_of_both_stacks_and_nothing_else():
     model = Transformer(20, 20, 1, embed_dim=8, num_heads=2, shared="all")
     model.build()
-    optimizer = transformer_muon(model, 10, 2.0, clip_norm=1.5)
+    optimizer = muon(model, 0.1, clip_norm=1.5)
     optimizer.build(model.trainable_variables)
     found = {
         variable.path
@@ -138,13 +138,16 @@ def test_muon_updates_the_matrices_of_both_stacks_and_nothing_else():
     kernels = {w.path for b in blocks for w in b.trainable_variables if w.name == "kernel"}
     assert found == kernels and len(found) == 4 + 7
     assert optimizer.weight_decay is None and optimizer.global_clipnorm == 1.5
-    adam = transformer_adam(8, 10, 2.0)
-    assert optimizer._learning_rate.get_config() == adam._learning_rate.get_config()
 
 
-def test_the_optimizer_is_that_of_the_paper():
-    optimizer = transformer_adam(512, clip_norm=1.5)
+def test_the_optimizer_of_translation_is_that_of_the_paper():
+    translate = recipe("translate")
+    model = types.SimpleNamespace(embed_dim=512)
+    config = translate.Config(clip_norm=1.5, warmup_steps=10)
+    optimizer = translate.compile_arguments(config, model)["optimizer"]
     assert isinstance(optimizer, keras.optimizers.Adam)
     found = [getattr(optimizer, name) for name in ("beta_1", "beta_2", "epsilon")]
     assert found == [0.9, 0.98, 1e-9]
+    expected = {"embed_dim": 512, "warmup_steps": 10, "scale": 2.5}
+    assert optimizer._learning_rate.get_config() == expected
     assert optimizer.global_clipnorm == 1.5

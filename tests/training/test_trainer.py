@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from zoo.training.losses import SmoothedCrossEntropy
-from zoo.training.optimizers import adamw, transformer_adam
+from zoo.training.optimizers import WarmupInverseSquareRoot, adamw
 from zoo.training.trainer import Trainer
 
 VOCABULARY, ROWS, LENGTH = 9, 6, 5
@@ -34,10 +34,16 @@ def language_model(dtype=None, embedding=keras.layers.Embedding):
     return keras.Sequential([keras.Input((None,), dtype="int32"), *layers])
 
 
+def paper_adam(clip_norm=None):
+    """As in the translation recipe."""
+    rate = WarmupInverseSquareRoot(4, 4, 0.2)
+    return keras.optimizers.Adam(rate, 0.9, 0.98, epsilon=1e-9, global_clipnorm=clip_norm)
+
+
 def compiled(optimizer=None, model=None, **settings):
     trainer = Trainer(model or language_model())
     trainer.compile(
-        optimizer or transformer_adam(4, 4, 0.2),
+        optimizer or paper_adam(),
         SmoothedCrossEntropy(0.1),
         [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         **settings,
@@ -64,10 +70,10 @@ def test_on_one_device_it_is_fit_of_keras():
     weights_of_steps = np.float32([1, 2, 0.5, 1, 1, 3, 1, 1])[:, None, None]
     inputs, labels, weights = data(8)
     batches = dataset((inputs, labels, weights * weights_of_steps))
-    trainer = compiled(transformer_adam(4, 4, 0.2, clip_norm=0.05))
+    trainer = compiled(paper_adam(clip_norm=0.05))
     model = language_model(embedding=OneHotEmbedding)
     model.compile(
-        transformer_adam(4, 4, 0.2, clip_norm=0.05),
+        paper_adam(clip_norm=0.05),
         SmoothedCrossEntropy(0.1),
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         jit_compile=False,  # XLA compiles for seconds
@@ -103,7 +109,7 @@ def test_a_tuple_of_batches_is_one_larger_batch():
     for arrays in ((inputs, labels, weights), parts):
         model = language_model()
         model.layers[-1].kernel_regularizer = keras.regularizers.L2(0.5)
-        trainer = compiled(transformer_adam(4, 4, 0.2, clip_norm=0.05), model)
+        trainer = compiled(paper_adam(clip_norm=0.05), model)
         start = trainer.get_weights()
         settings = {"validation_data": validation, "steps_per_epoch": 1, "epochs": 4, "verbose": 0}
         losses.append(list(trainer.fit(dataset(arrays), **settings).history.values()))
@@ -141,7 +147,7 @@ def test_gpus_compile_steps_of_one_shape(monkeypatch, length):
 
 def test_averaged_weights_and_decay_work():
     trainer = Trainer(language_model())
-    trainer.compile(adamw(0.01, 0.1, 100, ema_momentum=0.5), SmoothedCrossEntropy())
+    trainer.compile(adamw(0.01, 0.1, ema_momentum=0.5), SmoothedCrossEntropy())
     seen = []
     keep = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: seen.append(trainer.get_weights())
@@ -173,12 +179,11 @@ def test_an_overflow_of_16_bits_skips_the_step():
     assert all(changed) and int(trainer.optimizer.iterations) == 1
 
 
-def test_what_is_predicted_with_and_saved_is_the_model(tmp_path):
+def test_what_is_saved_is_the_model(tmp_path):
     trainer = compiled()
     trainer.fit(dataset(data(2)), steps_per_epoch=2, verbose=0)
     inputs = data(1)[0][0]
     expected = trainer.model.predict(inputs, verbose=0)
-    np.testing.assert_array_equal(trainer.predict(inputs, verbose=0), expected)
     assert trainer.trained_model() is trainer.model
     trainer.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

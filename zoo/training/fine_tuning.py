@@ -33,12 +33,10 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
         )
     if image_size:
         rates["input_shape"] = (image_size, image_size)
-    try:
-        # the precision of this run, not of the run in which it was trained
-        dtype = keras.config.dtype_policy().name
-        classifier = load(path, num_classes=num_classes, dtype=dtype, **rates)
-    except (UserError, FileNotFoundError) as error:
-        raise UserError(f"--weights: {error}") from None
+    # the precision of this run, not of the run in which it was trained
+    classifier = _load(
+        path, num_classes=num_classes, dtype=keras.config.dtype_policy().name, **rates
+    )
     if random:
         model = classifier.model
         classifier.model = type(model).from_config(model.get_config())
@@ -63,20 +61,21 @@ def pretrained_translator(path, languages, rates, search):
     Raises:
         UserError: if there is no such path, or its model cannot be used.
     """
-    try:
-        translator = load(path, **{k: v for k, v in languages.items() if v is not None})
-    except FileNotFoundError as error:
-        raise UserError(f"--weights: {error}") from None
+    translator = _load(path, **{k: v for k, v in languages.items() if v is not None})
     if not isinstance(translator, Translator):
         raise UserError(f"--weights {path} is not a translation model.")
-    try:
-        translator.model = copy_model(translator.model, dtype=keras.config.dtype_policy(), **rates)
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    translator.model = copy_model(translator.model, dtype=keras.config.dtype_policy(), **rates)
     for name, value in search.items():
         if value is not None:
             setattr(translator, name, value)
     return translator
+
+
+def _load(path, **options):
+    try:
+        return load(path, **options)
+    except (UserError, FileNotFoundError) as error:
+        raise UserError(f"--weights: {error}") from None
 
 
 def heads(model):

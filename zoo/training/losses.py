@@ -65,20 +65,9 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     return log_total - (1.0 - label_smoothing) * label_logit - label_smoothing * mean_logit
 
 
-@keras.saving.register_keras_serializable("zoo")
-class TokenAccuracy(keras.metrics.MeanMetricWrapper):
-    """A faster `keras.metrics.SparseCategoricalAccuracy`.
-
-    Args:
-        name, dtype: as in Keras.
-    """
-
-    def __init__(self, name="accuracy", dtype=None):
-        super().__init__(_is_correct, name, dtype)
-        compat.mark_higher_as_better(self)
-
-    def get_config(self):
-        return {"name": self.name, "dtype": self.dtype}
+def token_accuracy(name="accuracy"):
+    """Creates a `keras.metrics.Metric` like SparseCategoricalAccuracy, which takes less time."""
+    return keras.metrics.MeanMetricWrapper(_is_correct, name)
 
 
 def _is_correct(labels, logits):

@@ -9,26 +9,64 @@ from zoo import compat
 ALL_BUT_KERNELS = "^(?!.*kernel(:0)?$)"  # matches names of variables of Keras and TensorFlow
 
 
-def adamw(
-    learning_rate,
-    weight_decay,
-    total_steps,
-    warmup_steps=0,
-    clip_norm=None,
-    ema_momentum=None,
-    rate_factors=None,
-):
-    """AdamW with linear warmup and cosine decay to zero; weight decay applies to kernels only.
+def warmup_cosine(learning_rate, total_steps, warmup_steps=0):
+    """Creates a schedule with linear warmup and cosine decay to zero.
 
-    Biases, norms, scales, positions and learned tokens do not decay, as in the code of DeiT.
-    Sources: Loshchilov and Hutter 2017, "Decoupled Weight Decay Regularization"; the schedule as in
-    Dosovitskiy et al. 2020, appendix B.1.
+    Source: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words", appendix B.1.
 
     Args:
         learning_rate: learning rate at the end of the warmup.
-        weight_decay: share of a weight subtracted per step, times the learning rate.
         total_steps: step at which the learning rate is zero.
         warmup_steps: steps over which the learning rate rises from zero.
+
+    Returns:
+        `keras.optimizers.schedules.CosineDecay`.
+    """
+    return keras.optimizers.schedules.CosineDecay(
+        0.0 if warmup_steps else learning_rate,
+        max(1, total_steps - warmup_steps),
+        warmup_target=learning_rate if warmup_steps else None,
+        warmup_steps=warmup_steps,
+    )
+
+
+@keras.saving.register_keras_serializable("zoo")
+class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """Learning rate that rises linearly, then decays with the inverse square root of the step.
+
+    ``scale * embed_dim**-0.5 * min(update**-0.5, update * warmup_steps**-1.5)``, where the first
+    update is 1. Source: Vaswani et al. 2017, "Attention Is All You Need", section 5.3.
+
+    Args:
+        embed_dim: width of the model.
+        warmup_steps: updates over which the learning rate rises.
+        scale: factor of the learning rate.
+    """
+
+    def __init__(self, embed_dim, warmup_steps=4000, scale=1.0):
+        super().__init__()
+        self.embed_dim = embed_dim
+        self.warmup_steps = warmup_steps
+        self.scale = scale
+
+    def __call__(self, step):
+        update = keras.ops.cast(step + 1, "float32")
+        factor = self.scale * self.embed_dim**-0.5
+        return factor * keras.ops.minimum(update**-0.5, update * self.warmup_steps**-1.5)
+
+    def get_config(self):
+        return {name: getattr(self, name) for name in ("embed_dim", "warmup_steps", "scale")}
+
+
+def adamw(learning_rate, weight_decay, clip_norm=None, ema_momentum=None, rate_factors=None):
+    """AdamW whose weight decay applies to kernels only.
+
+    Biases, norms, scales, positions and learned tokens do not decay, as in the code of DeiT.
+    Source: Loshchilov and Hutter 2017, "Decoupled Weight Decay Regularization".
+
+    Args:
+        learning_rate: learning rate or schedule, such as `warmup_cosine`.
+        weight_decay: share of a weight subtracted per step, times the learning rate.
         clip_norm: maximum global norm of the gradients; no clipping by default.
         ema_momentum: momentum of an exponential moving average of the weights, which replaces the
             weights when training ends; no average by default.
@@ -38,7 +76,7 @@ def adamw(
         `AdamW`, a `keras.optimizers.AdamW`.
     """
     return AdamW(
-        _warmup_cosine(learning_rate, total_steps, warmup_steps),
+        learning_rate,
         weight_decay=weight_decay,
         without_decay=ALL_BUT_KERNELS,
         rate_factors=rate_factors,
@@ -48,16 +86,8 @@ def adamw(
     )
 
 
-def muon(
-    model,
-    learning_rate,
-    weight_decay,
-    total_steps,
-    warmup_steps=0,
-    clip_norm=None,
-    ema_momentum=None,
-):
-    """Muon for the matrices of the blocks and AdamW for all other weights; schedule as in `adamw`.
+def muon(model, learning_rate, weight_decay=None, clip_norm=None, ema_momentum=None, **adam):
+    """Muon for the matrices of the blocks and AdamW for all other weights.
 
     The updates are scaled to the size of AdamW's, so that the same learning rates and weight decay
     are suitable. If the model computes in bfloat16, they are orthogonalized in bfloat16. Sources:
@@ -66,20 +96,26 @@ def muon(
 
     Args:
         model: built model, such as `zoo.models.ViT`.
-        learning_rate, weight_decay, ...: see `adamw`.
+        learning_rate, weight_decay, clip_norm, ema_momentum: see `adamw`.
+        **adam: `adam_beta_1`, `adam_beta_2` and `epsilon` of `keras.optimizers.Muon`.
 
     Returns:
         `Muon`, a `keras.optimizers.Muon`.
     """
+    blocks = [*getattr(model, "encoder_blocks", ()), *getattr(model, "decoder_blocks", ())]
+    inside = {id(v) for block in blocks for v in block.trainable_variables}
+    outside = [v.path for v in model.trainable_variables if id(v) not in inside]
     return Muon(
-        _warmup_cosine(learning_rate, total_steps, warmup_steps),
+        learning_rate,
         weight_decay=weight_decay,
         adam_weight_decay=weight_decay,
         without_decay=ALL_BUT_KERNELS,
+        exclude_layers=[f"^{re.escape(path)}$" for path in outside],
+        in_bfloat16=model.compute_dtype == "bfloat16",
         global_clipnorm=clip_norm,
         use_ema=ema_momentum is not None,
         ema_momentum=ema_momentum or 0.0,
-        **_only_blocks(model),
+        **adam,
     )
 
 
@@ -159,111 +195,3 @@ class Muon(WithoutDecay, keras.optimizers.Muon):
 
     def get_config(self):
         return {**super().get_config(), "in_bfloat16": self.in_bfloat16}
-
-
-def _only_blocks(model):
-    """Arguments with which `Muon` applies only to the matrices in the blocks of a model."""
-    blocks = [*getattr(model, "encoder_blocks", ()), *getattr(model, "decoder_blocks", ())]
-    inside = {id(v) for block in blocks for v in block.trainable_variables}
-    outside = [f"^{re.escape(v.path)}$" for v in model.trainable_variables if id(v) not in inside]
-    return {"exclude_layers": outside, "in_bfloat16": model.compute_dtype == "bfloat16"}
-
-
-def sgd(learning_rate, total_steps, warmup_steps=0, clip_norm=None, rate_factors=None):
-    """SGD with momentum 0.9, linear warmup and cosine decay to zero.
-
-    Source: Dosovitskiy et al. 2020, appendix B.1.1 (fine-tuning).
-
-    Args:
-        learning_rate, total_steps, warmup_steps, clip_norm, rate_factors: see `adamw`.
-
-    Returns:
-        `SGD`, a `keras.optimizers.SGD`.
-    """
-    return SGD(
-        _warmup_cosine(learning_rate, total_steps, warmup_steps),
-        rate_factors=rate_factors,
-        momentum=0.9,
-        global_clipnorm=clip_norm,
-    )
-
-
-def _warmup_cosine(learning_rate, total_steps, warmup_steps):
-    return keras.optimizers.schedules.CosineDecay(
-        0.0 if warmup_steps else learning_rate,
-        max(1, total_steps - warmup_steps),
-        warmup_target=learning_rate if warmup_steps else None,
-        warmup_steps=warmup_steps,
-    )
-
-
-@keras.saving.register_keras_serializable("zoo")
-class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate that rises linearly, then decays with the inverse square root of the step.
-
-    ``scale * embed_dim**-0.5 * min(update**-0.5, update * warmup_steps**-1.5)``, where the first
-    update is 1. Source: Vaswani et al. 2017, "Attention Is All You Need", section 5.3.
-
-    Args:
-        embed_dim: width of the model.
-        warmup_steps: updates over which the learning rate rises.
-        scale: factor of the learning rate.
-    """
-
-    def __init__(self, embed_dim, warmup_steps=4000, scale=1.0):
-        super().__init__()
-        self.embed_dim = embed_dim
-        self.warmup_steps = warmup_steps
-        self.scale = scale
-
-    def __call__(self, step):
-        update = keras.ops.cast(step + 1, "float32")
-        factor = self.scale * self.embed_dim**-0.5
-        return factor * keras.ops.minimum(update**-0.5, update * self.warmup_steps**-1.5)
-
-    def get_config(self):
-        return {name: getattr(self, name) for name in ("embed_dim", "warmup_steps", "scale")}
-
-
-def transformer_adam(embed_dim, warmup_steps=4000, scale=1.0, clip_norm=None):
-    """Adam with the settings of Vaswani et al. 2017, section 5.3.
-
-    Args:
-        embed_dim: width of the model.
-        warmup_steps: updates over which the learning rate rises.
-        scale: factor of the learning rate; see `WarmupInverseSquareRoot`.
-        clip_norm: maximum global norm of the gradients; no clipping by default.
-
-    Returns:
-        `keras.optimizers.Adam`.
-    """
-    return keras.optimizers.Adam(
-        WarmupInverseSquareRoot(embed_dim, warmup_steps, scale),
-        beta_1=0.9,
-        beta_2=0.98,
-        epsilon=1e-9,
-        global_clipnorm=clip_norm,
-    )
-
-
-def transformer_muon(model, warmup_steps=4000, scale=1.0, clip_norm=None):
-    """Muon for the matrices of the blocks and Adam for all other weights.
-
-    The schedule is that of `transformer_adam`. For sources and bfloat16 see `muon`.
-
-    Args:
-        model: built `zoo.models.Transformer`.
-        warmup_steps, scale, clip_norm: see `transformer_adam`.
-
-    Returns:
-        `Muon`, a `keras.optimizers.Muon`.
-    """
-    return Muon(
-        WarmupInverseSquareRoot(model.embed_dim, warmup_steps, scale),
-        adam_beta_2=0.98,
-        epsilon=1e-9,
-        weight_decay=None,
-        adam_weight_decay=None,
-        global_clipnorm=clip_norm,
-        **_only_blocks(model),
-    )

@@ -31,6 +31,7 @@ MAY_CHANGE = "is stored, and may change when a run is resumed"
 Count = Annotated[int, Limits(1)]
 Amount = Annotated[float, Limits(0)]
 Fraction = Annotated[float, Limits(0, 1)]
+Rate = Annotated[float, Limits(0, 0.99)]
 DataPath = Annotated[str | None, MAY_CHANGE]  # as it differs on another machine
 
 
@@ -48,11 +49,11 @@ class Settings:
     """Number of blocks; with an encoder and a decoder, those of the encoder."""
     ff_dim: Count
     """Hidden width of the feed-forward networks."""
-    dropout: float
+    dropout: Rate
     """Dropout rate of embeddings and blocks."""
-    attention_dropout: float
+    attention_dropout: Rate
     """Dropout rate of attention weights."""
-    stochastic_depth: float
+    stochastic_depth: Rate
     """Drop rate of the last block; it increases linearly from 0 at the first block."""
     patch_dropout: float
     """Share of the patches of each image that training leaves out, which takes less time."""
@@ -94,7 +95,7 @@ class Settings:
     ema_momentum: Fraction
     """Momentum of the moving average of the weights, which is tested and saved."""
 
-    label_smoothing: Annotated[float, Limits(0, 0.99)]
+    label_smoothing: Rate
     """Share of a label spread over all classes."""
     crop_padding: Annotated[int, Limits(0)]
     """Pixels by which a crop may be shifted."""
@@ -193,7 +194,7 @@ class RunSettings(Settings):
     overwrite: Annotated[bool, NO_EFFECT] = False
     """Delete an existing run in the run directory."""
     resume: Annotated[bool, NO_EFFECT] = False
-    """Resume the run in the run directory, started with the same settings."""
+    """Accept a finished run in the run directory; one that is not finished is always resumed."""
     seed: Annotated[int, Limits(0, 2**32 - 1)] = 0
     """Seed of all random numbers: weights, order, dropout, augmentation and held-out data."""
     strategy: Annotated[Literal["auto", "one", "mirrored", "multiworker"], NO_EFFECT] = "auto"
