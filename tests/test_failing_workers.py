@@ -51,7 +51,7 @@ def assert_named(failed, other, index, error):
     assert any(line.startswith(error) for line in failed)
     found = [line for line in other if "rror: " in line]
     assert found == [f"error: worker {index} failed: {error.removeprefix('error: ')}"]
-    assert "Start all workers again with --resume" in other[-1]
+    assert "Start all workers again" in other[-1]
     assert not any("crashed" in line or "StartAbort" in line for line in failed + other)
 
 
@@ -95,4 +95,3 @@ def test_a_bug_keeps_its_traceback_and_is_named_by_the_other(tmp_path):
     assert status == 1
     assert any("Traceback" in line for line in other) and other[-1].endswith(error)
     assert_named([*other, error], chief, 1, error)
-    assert f"The last checkpoint is {tmp_path}/run/checkpoints/epoch_" in chief[-1]

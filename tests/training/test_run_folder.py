@@ -5,19 +5,8 @@ import sys
 
 import pytest
 
-from zoo.training.run_folder import AUTO_RESUME, RunFolder, RunFolderError, enable_auto_resume
-
-
-def test_an_interrupted_run_resumes_automatically(tmp_path):
-    run = RunFolder(tmp_path / "run", {"epochs": 3})
-    enable_auto_resume(run / AUTO_RESUME)
-    run.close()
-    RunFolder(tmp_path / "run", {"epochs": 3}).close()
-    with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
-        RunFolder(tmp_path / "run", {"epochs": 4})
-    (run / AUTO_RESUME).unlink()
-    with pytest.raises(RunFolderError, match="--resume"):
-        RunFolder(tmp_path / "run", {"epochs": 3})
+from zoo.errors import UserError
+from zoo.training.run_folder import RunFolder
 
 
 def test_a_run_killed_while_its_folder_was_made_can_begin(tmp_path):
@@ -36,14 +25,16 @@ def test_a_run_where_the_system_has_no_locks(tmp_path, monkeypatch):
 def test_a_run_folder_guards_what_it_holds(tmp_path):
     run = RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
     assert not run.is_finished
-    with pytest.raises(RunFolderError, match="Another process is training in"):
+    with pytest.raises(UserError, match="Another process is training in"):
         RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True)
     run.close()
-    with pytest.raises(RunFolderError, match="--resume.*--overwrite"):
+    RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}).close()
+    with pytest.raises(UserError, match="epochs: 3, now 4"):
+        RunFolder(tmp_path / "run", {"epochs": 4, "size": (8, 8)})
+    run.write_json("metrics.json", {})
+    with pytest.raises(UserError, match="contains a finished run.*--overwrite"):
         RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)})
     RunFolder(tmp_path / "run", {"epochs": 3, "size": (8, 8)}, resume=True).close()
-    with pytest.raises(RunFolderError, match="epochs: 3, now 4"):
-        RunFolder(tmp_path / "run", {"epochs": 4, "size": (8, 8)}, resume=True)
     (tmp_path / "run" / "old").write_text("old")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run" / "link").symlink_to(tmp_path / "elsewhere")
@@ -53,10 +44,10 @@ def test_a_run_folder_guards_what_it_holds(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("precious")
     for options in ({}, {"overwrite": True}, {"resume": True}):
-        with pytest.raises(RunFolderError, match="contains no run"):
+        with pytest.raises(UserError, match="contains no run"):
             RunFolder(tmp_path / "other", {}, **options)
     assert (tmp_path / "other" / "thesis.txt").read_text() == "precious"
-    with pytest.raises(RunFolderError, match="is a file"):
+    with pytest.raises(UserError, match="is a file"):
         RunFolder(tmp_path / "other" / "thesis.txt", {})
 
 
@@ -66,6 +57,6 @@ def test_a_config_that_is_not_of_a_run(content, tmp_path):
     (tmp_path / "config.json").write_text(content)
     (tmp_path / "model.safetensors").write_text("precious")
     for options in ({}, {"overwrite": True}, {"resume": True}):
-        with pytest.raises(RunFolderError, match="contains no run"):
+        with pytest.raises(UserError, match="contains no run"):
             RunFolder(tmp_path, {}, **options)
     assert (tmp_path / "model.safetensors").read_text() == "precious"

@@ -47,7 +47,7 @@ def _task(folder):
     raise FileNotFoundError(
         f"{folder} contains no finished run, which has a {MODEL_FILE} and a {names}, and no "
         "published weights, which have a config.json with a model_type. If training was "
-        "interrupted, run the same command with --resume. The folder contains: "
+        "interrupted, run the same command again. The folder contains: "
         f"{', '.join(files[:5]) or 'nothing'}.{advice(files)}"
     )
 

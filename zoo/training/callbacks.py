@@ -144,12 +144,11 @@ class AverageCheckpoints(keras.callbacks.Callback):
         if not self.is_chief:
             return
         path, loss = self.folder / f"epoch_{epoch:05d}", (logs or {}).get("val_loss")
-        if loss is not None:
-            loss = float(loss) if math.isfinite(loss) else math.inf
-        losses = [_loss(other) for other in files.paths(self.folder) if other < path] + [loss]
+        earlier = [other for other in files.paths(self.folder) if other < path]
+        losses = [*_losses(earlier), None if loss is None else float(loss)]
         since_best = len(losses) - 1 - best_index(losses)
         weights = {f"{index:05d}": v for index, v in enumerate(self.model.weights)}
-        files.write(path, weights, since_best + self.count, {"loss": loss})
+        files.write(path, weights, since_best + self.count, {"losses": losses})
 
     def average(self, model):
         """Sets the weights of `model` to their mean over the saved epochs.
@@ -161,9 +160,9 @@ class AverageCheckpoints(keras.callbacks.Callback):
             TrainingStateError: if a file is damaged.
         """
         paths, total = files.paths(self.folder), {}
-        losses = list(map(_loss, paths))
-        end = best_index(losses) + 1
-        paths = paths[max(0, end - self.count) : end]
+        losses = _losses(paths)
+        since_best = len(losses) - 1 - best_index(losses)
+        paths = paths[: len(paths) - since_best][-self.count :]
         for path in paths:
             for name, array in files.read(path)[1].items():
                 is_count = array.dtype.kind in "iub"
@@ -181,9 +180,6 @@ def best_index(losses):
     return losses.index(min(known)) if known else len(losses) - 1
 
 
-def _loss(path):
-    """The `val_loss` of a saved epoch: None without validation, infinite if files are damaged."""
-    try:
-        return files.read(path, with_state=False)[0]["loss"]
-    except files.Damaged:
-        return math.inf
+def _losses(paths):
+    """The `val_loss` of all epochs up to the last of some saved ones; None without validation."""
+    return files.read(paths[-1], with_state=False)[0]["losses"] if paths else []

@@ -14,13 +14,8 @@ from zoo.training import checkpoint_file as files
 from zoo.training import distribution
 from zoo.training.checkpoint_file import TrainingStateError
 from zoo.training.interruption import Interruption
-from zoo.training.run_folder import AUTO_RESUME, enable_auto_resume
 
 _SECONDS_BEFORE_VALIDATION = 10.0  # of training that may be lost if a run is killed in validation
-
-
-class DivergedError(UserError):
-    """A loss or weight is NaN or infinite; the message names the step."""
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -50,15 +45,13 @@ class Checkpoint(keras.callbacks.Callback):
     Attributes:
         step: number of steps done.
         epoch: number of epochs done, the `initial_epoch` of `fit`.
-        stopped: whether a callback had stopped training, also by the present patience of
-            `keras.callbacks.EarlyStopping`.
+        stopped: whether a callback had stopped training.
         interruption: `Interruption` that is watched during training.
     """
 
     def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3):
         super().__init__()
-        self.auto_resume = pathlib.Path(folder) / AUTO_RESUME
-        self.folder = self.auto_resume.parent
+        self.folder = pathlib.Path(folder) / "checkpoints"
         self.steps_per_epoch = steps_per_epoch
         self.minutes = minutes
         self.steps = steps
@@ -86,9 +79,8 @@ class Checkpoint(keras.callbacks.Callback):
         """
         model.optimizer.build(model.trainable_variables)
         self._callbacks = list(callbacks)
-        strategy = model.distribute_strategy
-        self._is_chief = distribution.is_chief(strategy)
-        self._agreement = distribution.Agreement(strategy)
+        self._strategy = model.distribute_strategy
+        self._is_chief = distribution.is_chief(self._strategy)
         errors, best = [], files.paths(self.folder / files.BEST)
         for path in reversed([*best, *files.paths(self.folder)]):
             try:
@@ -109,13 +101,8 @@ class Checkpoint(keras.callbacks.Callback):
                 print(f"Resuming after {self.epoch:,} epochs and {steps:,} steps, from {path}")
         return self.step
 
-    def newest(self):
-        """The path of the newest checkpoint, or None."""
-        return next(reversed(files.paths(self.folder)), None)
-
     def remove(self):
         """Deletes the checkpoints of a finished run, except the best one."""
-        self.auto_resume.unlink(missing_ok=True)
         for path in files.paths(self.folder):
             shutil.rmtree(path)
         remove_partial(self.folder)
@@ -170,11 +157,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._exit()
 
     def on_train_end(self, logs=None):
-        stop = self._decide(0)[1]
-        self.interruption.unwatch()
-        if self._is_chief:  # in case the process is stopped while the report is written
-            enable_auto_resume(self.auto_resume)
-        if stop:
+        if self._decide(0)[1]:
             self._exit()
 
     # --- internals -------------------------------------------------------------------------------
@@ -194,19 +177,10 @@ class Checkpoint(keras.callbacks.Callback):
         self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]
         self._best = metadata["val_loss"]
         self._states = metadata["callbacks"]
-        self.stopped = self._has_stopped(metadata["stopped"])
+        self.stopped = metadata["stopped"]
         # callbacks may change the learning rate in the skipped steps
         rates = [v for v in model.optimizer.variables if v.name == "learning_rate"]
         self._rates = [(v, v.numpy()) for v in rates]
-
-    def _has_stopped(self, had_stopped):
-        for callback, state in zip(self._callbacks, self._states):
-            if isinstance(callback, keras.callbacks.EarlyStopping):
-                if state.get("wait", 0) >= max(callback.patience, 1):
-                    return True
-                if state.pop("stopped_epoch", 0):  # the patience was shorter
-                    had_stopped = False
-        return had_stopped
 
     def _restore_callbacks(self):
         for callback, state in zip(self._callbacks, self._states):
@@ -238,21 +212,21 @@ class Checkpoint(keras.callbacks.Callback):
         seconds = _SECONDS_BEFORE_VALIDATION if before_validation else 60 * self.minutes
         is_due = self._is_chief and time.monotonic() >= self._saved_at + seconds
         interrupted = self.interruption.signal is not None
-        save, stop = self._agreement.any_worker(step, is_due, interrupted)
+        save, stop = distribution.any_worker(self._strategy, step, is_due, interrupted)
         steps_due = self.steps > 0 and self.step - self._saved >= self.steps
         return save or steps_due, stop
 
     def _check_finite(self, values, message):
         if not np.isfinite(values).all():
-            newest = self.newest()
-            raise DivergedError(
+            newest = next(reversed(files.paths(self.folder)), None)
+            raise UserError(
                 f"{message} (epoch {self.epoch + 1}). "
                 + (f"The last checkpoint is {newest}. " if newest else "There is no checkpoint. ")
                 + "Try a lower learning rate, a longer warmup or stronger gradient clipping."
             )
 
     def _save(self, epochs_done, is_best=False):
-        """Writes a checkpoint; raises `DivergedError` if weights are not finite."""
+        """Writes a checkpoint; raises `UserError` if weights are not finite."""
         for name, variable in files.variables(self.model, (files.WEIGHTS,)).items():
             if "float" in variable.dtype:
                 message = f"After step {self.step:,}, {name} is not finite"
@@ -281,9 +255,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _exit(self):
         if self._is_chief:
-            enable_auto_resume(self.auto_resume)
             print(f"\nInterrupted: step {self.step:,} is saved. Run the same command to resume.")
-        self._agreement.any_worker(0, True)  # no worker exits before the chief has saved
+        distribution.any_worker(self._strategy, 0, True)  # none exits before the chief has saved
         self.interruption.exit()
 
 

@@ -151,12 +151,9 @@ def load_weights(model, path):
     weights = {name: a for name, a in state.items() if name.startswith(WEIGHTS)}
     own = variables(model, (WEIGHTS,))
     averages = [array for name, array in state.items() if name.endswith("_average")]
-    wrong = difference(own, weights)
-    if averages and len(averages) != len(model.trainable_variables):
-        wrong = wrong or (
-            f"it has averages of {len(averages)} weights, but the model has "
-            f"{len(model.trainable_variables)} trainable ones; freeze the layers that were frozen"
-        )
+    wrong, trainable = difference(own, weights), len(model.trainable_variables)
+    if not wrong and averages and len(averages) != trainable:
+        wrong = f"it has averages of {len(averages)} weights, the model {trainable} trainable ones"
     if wrong:
         raise TrainingStateError(f"{path} cannot be used: {wrong}.")
     for name, variable in own.items():

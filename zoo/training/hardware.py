@@ -1,15 +1,11 @@
 """Selects the precision that is faster on this processor."""
 
 import timeit
-from typing import get_args
 
 import tensorflow as tf
 
 from zoo.training import distribution
 from zoo.training.run_folder import stored_config
-from zoo.training.settings import Precision
-
-_PRECISIONS = [name for name in get_args(Precision) if name != "auto"]
 
 
 def resolve_precision(settings, folder, strategy):
@@ -19,15 +15,15 @@ def resolve_precision(settings, folder, strategy):
     """
     if settings.precision != "auto":
         return settings.precision
-    index = 0
+    is_faster = False
     if distribution.is_chief(strategy):
         stored = None if settings.overwrite else stored_config(folder)
-        precision = (stored or {}).get("precision")
-        if precision not in _PRECISIONS:
-            precision = "mixed_bfloat16" if is_faster_in_bfloat16() else "float32"
-        index = _PRECISIONS.index(precision)
-        print(f"Precision: {_PRECISIONS[index]}")
-    return _PRECISIONS[distribution.from_chief(strategy, index)]
+        if stored is None:
+            is_faster = is_faster_in_bfloat16()
+        else:
+            is_faster = stored.get("precision") == "mixed_bfloat16"
+        print(f"Precision: {'mixed_bfloat16' if is_faster else 'float32'}")
+    return "mixed_bfloat16" if distribution.from_chief(strategy, int(is_faster)) else "float32"
 
 
 def is_faster_in_bfloat16():

@@ -55,15 +55,10 @@ class Interruption:
             signal.raise_signal(number)
 
 
-def exit_on_sigterm(callback=lambda: None):
-    """Makes SIGTERM call `callback` and exit with status 143.
+def exit_on_sigterm():
+    """Makes SIGTERM exit with status 143.
 
     By default, SIGTERM kills Python without cleanup, and is ignored by process 1 of a container.
     """
-
-    def terminate(number, frame):
-        callback()
-        sys.exit(TERMINATED)
-
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))

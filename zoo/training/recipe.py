@@ -37,7 +37,7 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
         sys.exit(2)
     except KeyboardInterrupt as interrupt:
         if not interrupt.args:  # otherwise the state was saved, and a message printed
-            print("\nInterrupted. Run the same command with --resume to resume from a checkpoint.")
+            print("\nInterrupted. Run the same command to resume from a checkpoint.")
         sys.exit(130)
     except Exception as error:
         # TensorBoard's log writer raises its own error types when the disk is full.

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import pathlib
 import sys
-from numbers import Integral
 
 import keras
 
@@ -13,20 +12,20 @@ from zoo.errors import UserError
 from zoo.files import atomic
 from zoo.layers.config import check_not_quantized
 from zoo.training import checkpoint_file as files
-from zoo.training import distribution, run_batches
+from zoo.training import distribution
 from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
 from zoo.training.checkpoint import Checkpoint
 from zoo.training.hardware import resolve_precision
 from zoo.training.interruption import exit_on_sigterm
-from zoo.training.run_folder import AUTO_RESUME, RunFolder, check_folder, enable_auto_resume
+from zoo.training.run_folder import RunFolder, check_folder
 from zoo.training.settings import RunSettings
-from zoo.training.trainer import Trainer
+from zoo.training.trainer import Trainer, num_batches
 
 
 class Run:
     """Trains a Keras model on any number of devices and machines, with exact resuming.
 
-    An interrupted script is resumed by the same command, as a recipe is. See
+    The same command resumes an interrupted script, as it does a recipe. See
     docs/training_your_model.md.
 
         run = zoo.training.Run(out="runs/mine")
@@ -101,12 +100,12 @@ class Run:
             epochs: number of epochs.
             steps_per_epoch: number of steps; by default the number of batches of a finite data set.
             validation_data: finite data set or `WorkerBatches`.
-            validation_freq: number of epochs from one validation to the next, up to `epochs`.
+            validation_freq: number of epochs from one validation to the next.
             callbacks: list of Keras callbacks.
             compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
             preprocess: see `zoo.training.trainer.Trainer`.
             config: dict of everything else that affects the result, such as a checksum of the data.
-                It must be the same when the run is resumed.
+                It must be the same on all workers, and when the run is resumed.
             finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
                 default, it writes ``model.keras``, and the last metrics to ``metrics.json``.
             per_epoch: see `zoo.training.callbacks.EpochFigures`.
@@ -121,9 +120,10 @@ class Run:
             UserError: if a setting or the data cannot be used, or the run diverges.
         """
         with distribution.tell_failure():
-            _check_validation_freq(validation_freq, epochs)
-            steps = run_batches.steps_per_epoch(batches, steps_per_epoch)
-            validation_data = run_batches.validation_batches(validation_data)
+            if not (callable(batches) and steps_per_epoch):
+                batches = distribution.checked(batches, "batches", is_finite=not steps_per_epoch)
+            if validation_data is not None:
+                validation_data = distribution.checked(validation_data, "validation_data", True)
             if self.settings.remat:
                 if not hasattr(model, "remat"):
                     raise UserError(f"remat is for zoo.models only. Received: {type(model)}.")
@@ -134,7 +134,7 @@ class Run:
                 trainer.compile(**{"jit_compile": self.settings.jit_compile, **compiled_with})
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
-            lengths = {"epochs": epochs, "steps_per_epoch": steps}
+            lengths = {"epochs": epochs, "steps_per_epoch": steps_per_epoch or num_batches(batches)}
             with contextlib.closing(self._open_folder(lengths, config or {})) as folder:
                 if distribution.from_chief(self.strategy, folder.is_finished):
                     print(f"This run is already finished: {folder.path}")
@@ -144,10 +144,9 @@ class Run:
                     batches,
                     callbacks,
                     per_epoch,
-                    epochs=epochs,
-                    steps_per_epoch=steps,
                     validation_data=validation_data,
                     validation_freq=validation_freq,
+                    **lengths,
                 )
                 best = checkpoint.folder / files.BEST
                 if restore_best and files.paths(best):
@@ -161,18 +160,18 @@ class Run:
 
     def _open_folder(self, lengths, config):
         """Creates the run directory, or opens that of the run to resume."""
-        settings = self.settings
-        folder = RunFolder(
+        stored, may_change = self.settings.stored(), self.settings.may_change()
+        fixed = {name: value for name, value in stored.items() if name not in may_change}
+        distribution.check_same(self.strategy, {**lengths, **fixed, **config})
+        exit_on_sigterm()
+        return RunFolder(
             self.path,
-            {**lengths, **settings.stored(), **config},
-            settings.overwrite,
-            settings.resume,
+            {**lengths, **stored, **config},
+            self.settings.overwrite,
+            self.settings.resume,
             self.is_chief,
-            [*settings.may_change(), *(lengths.keys() - settings.stored().keys())],
+            [*may_change, *(lengths.keys() - stored.keys())],
         )
-        if self.is_chief:
-            exit_on_sigterm(lambda: enable_auto_resume(folder / AUTO_RESUME))
-        return folder
 
     def _fit(self, trainer, batches, callbacks, per_epoch, **settings):
         """Resumes from the newest checkpoint, if there is one, and trains; returns `Checkpoint`."""
@@ -180,6 +179,7 @@ class Run:
         times = own.checkpoint_minutes, own.checkpoint_steps
         checkpoint = Checkpoint(self.path, steps, *times, own.checkpoints_kept)
         done = checkpoint.restore(trainer, callbacks)
+        distribution.check_same(self.strategy, {"the number of steps done": done})
         if checkpoint.stopped:  # without an epoch, `fit` only replaces the weights by their average
             settings["epochs"] = checkpoint.epoch
         every = [EpochFigures(steps, done, per_epoch), *callbacks]
@@ -189,27 +189,22 @@ class Run:
         if self.is_chief:  # last, as the other callbacks add to the logs
             board = keras.callbacks.TensorBoard(self.path / "tensorboard", write_graph=False)
             every += [HistoryFile(self.path), board]
-        with distribution.exit_if_a_worker_is_lost(self.strategy, checkpoint.newest):
+        if callable(batches):
+            remaining = distribution.checked(batches(done), "batches")
+        else:
+            remaining = batches.repeat().skip(done)
+        with distribution.exit_if_a_worker_is_lost(self.strategy):
             try:
                 trainer.fit(
-                    run_batches.training_batches(batches, done),
+                    remaining,
                     initial_epoch=checkpoint.epoch,
                     callbacks=[*every, checkpoint],
                     verbose=1 if sys.stdout.isatty() else 2,
-                    is_pure=callable(batches),  # reading a data set may change its order
                     **settings,
                 )
             finally:
                 checkpoint.interruption.unwatch()
         return checkpoint
-
-
-def _check_validation_freq(validation_freq, epochs):
-    if not isinstance(validation_freq, Integral) or not 1 <= validation_freq <= epochs:
-        raise UserError(
-            "validation_freq must be an integer from 1 to the number of epochs, "
-            f"{epochs}. Received: {validation_freq!r}."
-        )
 
 
 _NOT_USED = ("train_step", "test_step", "compute_loss", "compute_metrics")  # by `Trainer`

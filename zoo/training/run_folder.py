@@ -13,12 +13,7 @@ import zlib
 from zoo.errors import UserError
 from zoo.files import PARTIAL, write_text
 
-AUTO_RESUME = "checkpoints/auto_resume"  # file; see `enable_auto_resume`
-_FINE_TUNING = {"classifier.json": "vit_finetune.py", "translator.json": "translate.py"}
-
-
-class RunFolderError(UserError):
-    """A run directory cannot be written to or resumed; the message says why."""
+FINISHED = "metrics.json"  # the last file that a run writes
 
 
 class RunFolder:
@@ -28,16 +23,16 @@ class RunFolder:
         path: path of the directory.
         config: dict of the run's settings that can be stored as JSON.
         overwrite: whether to delete an existing run.
-        resume: whether to resume an existing run.
+        resume: whether the run may be finished; one that is not is resumed anyway.
         writable: False for a worker that is not the chief: then nothing is checked or written.
         may_change: names of settings that may differ when the run is resumed, until it is finished.
 
     Call `close` when the run ends: until then, other processes cannot use the directory.
 
     Raises:
-        RunFolderError: if another process uses the directory, if it contains a run and neither
-            `overwrite` nor `resume` is True, if it contains other files, or if the run to resume
-            has different settings.
+        UserError: if another process uses the directory, if it contains a finished run and
+            neither `overwrite` nor `resume` is True, if it contains other files, or if the run to
+            resume has different settings.
     """
 
     def __init__(self, path, config, overwrite=False, resume=False, writable=True, may_change=()):
@@ -56,11 +51,11 @@ class RunFolder:
             elif (stored := stored_config(self.path)) is not None:
                 self._check_same(stored, config, may_change)
             self.write_json("config.json", {"config": config, "environment": _environment()})
-        except RunFolderError:
+        except UserError:
             self.close()
             raise
         except OSError as error:
-            raise RunFolderError(f"{self.path} cannot be written to: {error.strerror}.") from None
+            raise UserError(f"{self.path} cannot be written to: {error.strerror}.") from None
 
     def _lock(self):
         """Keeps other processes from using the directory until `close`."""
@@ -73,7 +68,7 @@ class RunFolder:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunFolderError(
+            raise UserError(
                 f"Another process is training in {self.path}. Wait until it ends, or choose "
                 "another --out directory."
             ) from None
@@ -85,8 +80,8 @@ class RunFolder:
 
     @property
     def is_finished(self):
-        """Whether the run is finished: ``metrics.json`` is the last file that it writes."""
-        return (self.path / "metrics.json").is_file()
+        """Whether the run is finished."""
+        return (self.path / FINISHED).is_file()
 
     def write_json(self, name, values):
         """Writes a dict as a JSON file, atomically; NaN and infinity become null."""
@@ -104,40 +99,35 @@ class RunFolder:
             for name in {**saved, **config}
             if name not in may_change and saved.get(name) != config.get(name)
         ]
+        finished = (
+            " The run is finished. To train an image classifier or a translator on, use "
+            f"recipes/vit_finetune.py or recipes/translate.py --weights {self.path} --out OTHER."
+        )
         if lines:
-            raise RunFolderError(
+            raise UserError(
                 f"The run in {self.path} was started with other settings:\n{''.join(lines)}"
-                "Use these settings, or choose another --out directory." + self._advice()
+                "Use these settings, choose another --out directory, or pass --overwrite to delete "
+                f"the run.{finished if self.is_finished else ''}"
             )
-
-    def _advice(self):
-        """How to continue to train the model of a finished run, if a recipe can."""
-        for file, recipe in _FINE_TUNING.items() if self.is_finished else ():
-            if (self.path / file).is_file():
-                flags = f"--weights {self.path} --out OTHER"
-                return f" The run is finished; to train it on: python recipes/{recipe} {flags}"
-        return " The run is finished." if self.is_finished else ""
 
 
 def check_folder(path, overwrite, resume):
-    """Raises `RunFolderError` unless a run with these flags may use a directory."""
+    """Raises `UserError` unless a run with these flags may use a directory."""
     if overwrite and resume:
-        raise RunFolderError("Pass either --overwrite or --resume, not both.")
+        raise UserError("Pass either --overwrite or --resume, not both.")
     if path.exists() and not path.is_dir():
-        raise RunFolderError(f"{path} is a file. --out must be a directory.")
+        raise UserError(f"{path} is a file. --out must be a directory.")
     try:
         if not path.exists() or all(file.name.startswith(PARTIAL) for file in path.iterdir()):
             return
     except OSError as error:
-        raise RunFolderError(f"{path} cannot be read: {error.strerror}.") from None
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     if stored_config(path) is None:
-        raise RunFolderError(
-            f"{path} is not empty and contains no run. Choose another --out directory."
-        )
-    if not (overwrite or resume or (path / AUTO_RESUME).is_file()):
-        raise RunFolderError(
-            f"{path} already contains a run. Pass --resume to resume it or --overwrite to delete "
-            "it, or choose another --out directory."
+        raise UserError(f"{path} is not empty and contains no run. Choose another --out directory.")
+    if (path / FINISHED).is_file() and not (overwrite or resume):
+        raise UserError(
+            f"{path} contains a finished run. Pass --overwrite to delete it, or choose another "
+            "--out directory."
         )
 
 
@@ -165,21 +155,16 @@ def fingerprint(*values):
     return f"{zlib.crc32(json.dumps(values, sort_keys=True, default=plain).encode()):08x}"
 
 
-def enable_auto_resume(path):
-    """Writes the file `AUTO_RESUME`: the same command then resumes without ``--resume``."""
-    write_text(path, "The same command resumes this run.\n")
-
-
 def _environment():
     """Command, machine and package versions, needed to reproduce the run."""
-    from importlib.metadata import distributions, version
+    from importlib.metadata import distributions
 
-    installed = {distribution.name for distribution in distributions()}
-    packages = {"tensorflow", "keras", "tensorflow-datasets", "numpy"} & installed
+    versions = {distribution.name: distribution.version for distribution in distributions()}
+    packages = ("keras", "numpy", "tensorflow", "tensorflow-datasets")
     return {
         "command": " ".join([pathlib.Path(sys.executable).name, *sys.argv]),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        "packages": {name: version(name) for name in sorted(packages)},
+        "packages": {name: versions[name] for name in packages if name in versions},
     }

@@ -127,7 +127,7 @@ class Trainer(compat.TrainingModel):
         )
         self.make_train_function(force=True)
 
-    def fit(self, batches, validation_data=None, verbose="auto", is_pure=True, **settings):
+    def fit(self, batches, validation_data=None, verbose="auto", **settings):
         """Calls `keras.Model.fit` on a data set of batches; only the chief prints progress.
 
         Args:
@@ -135,8 +135,6 @@ class Trainer(compat.TrainingModel):
                 batches.
             validation_data: `WorkerBatches` or `tf.data.Dataset` with a known number of batches.
             verbose: as in Keras.
-            is_pure: whether reading `batches` does not change them, unlike that of a data set that
-                shuffles. If so, several workers compare the first batch.
             **settings: `epochs`, `steps_per_epoch`, which several workers need, and other arguments
                 of `keras.Model.fit`.
 
@@ -144,24 +142,15 @@ class Trainer(compat.TrainingModel):
             `keras.callbacks.History`.
         """
         strategy = self.distribute_strategy
-        workers, replicas = distribution.num_workers(strategy), strategy.num_replicas_in_sync
         if not distribution.is_chief(strategy):
             verbose = 0
-        if verbose and replicas > 1:
-            print(f"Training on {replicas} devices, {replicas // workers} per worker")
+        if verbose and strategy.num_replicas_in_sync > 1:
+            print(f"Training on {strategy.num_replicas_in_sync} devices")
         whole = batches.whole() if isinstance(batches, WorkerBatches) else batches
         if self._jit_compile_argument == "auto" and tf.config.list_logical_devices("GPU"):
             on = all(None not in spec.shape[1:] for spec in tf.nest.flatten(whole.element_spec))
             if on != (self.jit_compile or self._jit_gradients):  # else the step is already traced
                 self._use_xla(on)
-        if workers > 1:
-            distribution.check_same_start(
-                strategy,
-                self.optimizer.iterations.numpy(),
-                settings["steps_per_epoch"],
-                [weight.numpy() for weight in self.trainable_variables],
-                next(iter(whole)) if is_pure else ([], [], []),
-            )
         with strategy.scope():
             self._build_metrics(parts_of(whole.element_spec)[0])
         if validation_data is not None:
@@ -181,10 +170,6 @@ class Trainer(compat.TrainingModel):
         steps = num_batches(batches) if steps is None else steps
         batches = distribution.distribute(batches, self.distribute_strategy)
         return super().evaluate(batches, steps=steps, **settings)
-
-    def predict(self, *args, **kwargs):
-        """Calls `predict` of the trained model, on one device."""
-        return self.trained_model().predict(*args, **kwargs)
 
     def save(self, *args, **kwargs):
         """Saves the trained model, without the trainer."""

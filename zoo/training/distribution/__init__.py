@@ -4,9 +4,9 @@ A worker is a process; a replica is the copy of a model on one device. The chief
 writes the run directory; a single worker is the chief.
 """
 
-from zoo.training.distribution.agreement import Agreement, check_same_start, from_chief
+from zoo.training.distribution.agreement import any_worker, check_same, from_chief
 from zoo.training.distribution.failures import exit_if_a_worker_is_lost, tell_failure
-from zoo.training.distribution.feeding import RowWeights, distribute, with_row_counts
+from zoo.training.distribution.feeding import RowWeights, checked, distribute, with_row_counts
 from zoo.training.distribution.strategy import choose
 from zoo.training.distribution.workers import (
     is_chief,

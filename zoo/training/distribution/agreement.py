@@ -1,18 +1,16 @@
 """Sums over workers, common decisions, and a check that all workers start alike."""
 
 import functools
-import hashlib
+import json
+import zlib
 
-import numpy as np
 import tensorflow as tf
 
-from zoo.data.worker_batches import parts_of
 from zoo.errors import UserError
 from zoo.training.distribution.failures import exit_if_a_worker_is_lost
 from zoo.training.distribution.workers import is_chief, num_workers, worker_index
 
-_STEPS_BETWEEN = 20  # minimum number of steps between decisions, as communication takes time
-_BITS = 40  # of a digest: the sum over up to 8,192 replicas is exact in float64
+_STEPS_BETWEEN = 20  # from one decision to the next, as communication takes time
 
 
 def sum_over_workers(strategy, numbers):
@@ -33,26 +31,17 @@ def _summing(strategy):
     return over_replicas
 
 
-class Agreement:
-    """Combines flags of all workers; a single worker decides at every step."""
+def any_worker(strategy, step, *flags):
+    """For each flag, whether it is True on at least one worker; a list of bool.
 
-    def __init__(self, strategy):
-        self.strategy = strategy
-        self._block = 0  # of this many steps
-
-    def any_worker(self, step, *flags):
-        """For each flag, whether it is True on at least one worker.
-
-        All workers must call this with the same `step`. Several workers communicate at step 0 and
-        at the first call in each block of 20 steps; at other steps the result is False.
-        """
-        if num_workers(self.strategy) == 1:
-            return [bool(flag) for flag in flags]
-        before, self._block = self._block, step // _STEPS_BETWEEN
-        if step and self._block == before:
-            return [False] * len(flags)
-        sums = sum_over_workers(self.strategy, tf.constant(flags, tf.float32))
-        return [total > 0 for total in sums]
+    All workers must call this with the same `step`. Several workers communicate at step 0 and at
+    each 20th step; at other steps the result is False.
+    """
+    if num_workers(strategy) == 1:
+        return [bool(flag) for flag in flags]
+    if step % _STEPS_BETWEEN:
+        return [False] * len(flags)
+    return [total > 0 for total in sum_over_workers(strategy, tf.constant(flags, tf.float32))]
 
 
 def from_chief(strategy, number):
@@ -64,43 +53,29 @@ def from_chief(strategy, number):
         return int(sum_over_workers(strategy, own))
 
 
-def check_same_start(strategy, step, steps_per_epoch, weights, batch):
-    """Raises `UserError` on all workers unless they start training with the same state and data.
+def check_same(strategy, values):
+    """Raises `UserError` on all workers unless they have the same values.
 
-    Shapes, labels, weights and integer inputs of the first batch, or tuple of batches, must be
-    equal. Pixels and other inputs of floats are not compared, as processors may round them
-    differently.
+    Args:
+        strategy: `tf.distribute.Strategy`; all its workers must call this.
+        values: {name: value that JSON can store}.
     """
-    own = digests(step, steps_per_epoch, weights, batch)
-    total = sum_over_workers(strategy, tf.constant(list(own.values()), tf.float64))
     workers = num_workers(strategy)
-    differing = [name for name, sum_ in zip(own, total) if sum_ != workers * own[name]]
+    if workers == 1:
+        return
+    own = list(map(_checksum, values.values()))
+    with exit_if_a_worker_is_lost(strategy):
+        sums = sum_over_workers(strategy, tf.constant(own, tf.float64))
+    differing = [name for name, one, total in zip(values, own, sums) if total != workers * one]
     if differing:
         raise UserError(
             f"The workers differ in {', '.join(differing)}; this is worker "
-            f"{worker_index(strategy.cluster_resolver)}. Start all workers with the same command, "
-            "the same --seed, the same files and the same versions of all packages."
+            f"{worker_index(strategy.cluster_resolver)}. Start all workers with the same command "
+            "and the same files."
         )
 
 
-def digests(step, steps_per_epoch, weights, batch):
-    """Returns {description: number below 2**40} of everything that must be the same."""
-    inputs, labels, sample_weights = (
-        [np.asarray(array) for array in tf.nest.flatten(part)] for part in zip(*parts_of(batch))
-    )
-    shapes = [np.array(array.shape) for array in (*inputs, *labels, *sample_weights)]
-    tokens = [a for a in inputs if a.dtype.kind in "iu" and a.dtype != np.uint8]  # uint8: pixels
-    return {
-        "the number of steps done": int(step),
-        "the number of steps of an epoch": steps_per_epoch,
-        "the model's weights": _digest([np.asarray(weight) for weight in weights]),
-        "the first batch": _digest([*shapes, *tokens, *labels, *sample_weights]),
-    }
-
-
-def _digest(arrays):
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype} {array.shape} ".encode())
-        digest.update(array.tobytes())
-    return int.from_bytes(digest.digest()[: _BITS // 8], "big")
+def _checksum(value):
+    """A checksum of six digits of each float, as processors may round the others differently."""
+    rounded = json.loads(json.dumps(value), parse_float=lambda text: f"{float(text):.6g}")
+    return zlib.crc32(json.dumps(rounded, sort_keys=True).encode())

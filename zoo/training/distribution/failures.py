@@ -62,22 +62,21 @@ def _reason(text):
 
 
 @contextlib.contextmanager
-def exit_if_a_worker_is_lost(strategy, newest=lambda: None):
+def exit_if_a_worker_is_lost(strategy):
     """Context for collective operations: exits with status 1 if another worker fails or is lost.
 
-    It prints the error of a worker that has failed within `tell_failure`, and the checkpoint that
-    `newest` returns. Errors of this worker are raised as usual.
+    It prints the error of a worker that has failed within `tell_failure`. Errors of this worker are
+    raised as usual.
     """
     try:
         yield
     except tf.errors.OpError as error:
         if num_workers(strategy) == 1 or not _FROM_ANOTHER.search(str(error)):
             raise
-        told, checkpoint = _TOLD.search(str(error)), newest()
+        told = _TOLD.search(str(error))
         print(
             f"error: {told[1] if told else _lost(str(error))}\n"
-            + (f"The last checkpoint is {checkpoint}. " if checkpoint else "")
-            + "Start all workers again with --resume; their number may change.",
+            "Start all workers again; their number may change.",
             file=sys.stderr,
             flush=True,
         )

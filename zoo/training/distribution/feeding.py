@@ -1,10 +1,35 @@
-"""Splits batches between replicas."""
+"""Validates batches, counts their rows, and splits them between replicas."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from zoo.data.worker_batches import WorkerBatches, split_batches
+from zoo.errors import DataError
+
+
+def checked(batches, name, is_finite=False):
+    """Validates a data set and adds the counts of its rows; returns `WorkerBatches` unchanged."""
+    if isinstance(batches, WorkerBatches):
+        return batches
+    if not isinstance(batches, tf.data.Dataset):
+        raise DataError(
+            f"{name} must be a tf.data.Dataset, such as tf.data.Dataset.from_tensor_slices((inputs,"
+            f" labels)).batch(32). Received: {type(batches).__name__}."
+        )
+    element = batches.element_spec
+    is_batch = isinstance(element, tuple) and len(element) in (2, 3)
+    if not is_batch or not all(isinstance(weights, tf.TensorSpec) for weights in element[2:]):
+        raise DataError(
+            f"{name} must yield (inputs, labels) or (inputs, labels, weights), where the weights "
+            f"are one tensor, for all outputs. Received: {element}."
+        )
+    if is_finite and batches.cardinality() < 1:
+        raise DataError(
+            f"{name} must have a known number of batches, at least one. See tf.data.Dataset.take "
+            "and tf.data.experimental.assert_cardinality, or pass steps_per_epoch for training."
+        )
+    return batches.map(with_row_counts, tf.data.AUTOTUNE)
 
 
 def distribute(batches, strategy):

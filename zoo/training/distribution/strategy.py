@@ -53,9 +53,6 @@ def choose(name="auto", devices=None):
         return tf.distribute.get_strategy()
     if name == "multiworker":
         return _multi_worker()
-    if len(names) == 1:
-        advice = "" if "GPU" in names[0] else " --devices 2 splits the CPU into two devices."
-        print(f"Training on one device, {names[0]}.{advice}")
     return _mirrored(tuple(names))
 
 
@@ -113,12 +110,11 @@ def _num_workers(text):
     try:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
-        jobs = {name: len(addresses) for name, addresses in cluster.items() if addresses}
-        is_in = 0 <= int(task["index"]) < jobs[task["type"]]
-        if is_in and set(jobs) <= {"chief", "worker"} and jobs.get("chief", 0) < 2:
-            return sum(jobs.values())
-        reason = "the task is not in the cluster, or jobs are not workers and one chief"
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        cluster[task["type"]][int(task["index"])]  # else the task is not in the cluster
+        if set(cluster) <= {"chief", "worker"}:
+            return sum(map(len, cluster.values()))
+        reason = "jobs are not workers and one chief"
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         reason = repr(error)
     raise UserError(
         'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
