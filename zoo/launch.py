@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -81,8 +80,8 @@ def _gpus():
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return [name for name in listed.split(",") if name.strip() not in ("", "-1")]
-    folder = pathlib.Path("/proc/driver/nvidia/gpus")
-    return [str(n) for n in range(len(list(folder.iterdir())))] if folder.is_dir() else []
+    count = len(list(pathlib.Path("/proc/driver/nvidia/gpus").glob("*")))
+    return [str(number) for number in range(count)]
 
 
 def _copy_output(process, index):
@@ -92,7 +91,7 @@ def _copy_output(process, index):
 
 def _wait(processes):
     """Waits for all processes; returns the status of the one that failed, or 0."""
-    statuses, deadline = [None], math.inf
+    statuses, deadline = [None], float("inf")
     while None in statuses and time.monotonic() < deadline:
         time.sleep(0.1)
         statuses = [process.poll() for process in processes]

@@ -22,7 +22,6 @@ from zoo.training.translation_scores import translation_scores
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8
-_ATTENTION_LENGTHS = (5, 20)  # fewest and most tokens of the sentence in attention.png
 _PROMPT_CHARACTERS = 60
 
 
@@ -216,8 +215,7 @@ def finish_translator(folder, translator, data, bleu_tokenize=None):
 def _draw_alignment(translator, sources, path):
     """Draws the alignment of a source of a few tokens, if there is one."""
     lengths = map(len, translator.source_tokenizer.encode(sources))
-    low, high = _ATTENTION_LENGTHS
-    high = min(high, translator.max_source_length - 1)
+    low, high = 5, min(20, translator.max_source_length - 1)  # tokens that fit in the picture
     fitting = [source for source, length in zip(sources, lengths) if low <= length <= high]
     try:
         alignment = translator.alignment((fitting or sorted(sources, key=len))[0])

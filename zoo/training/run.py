@@ -90,7 +90,7 @@ class Run:
         per_epoch=None,
         restore_best=False,
     ):
-        """Trains a model, resuming if asked to, and saves it.
+        """Trains a model, or resumes its training, and saves it.
 
         Args:
             model: built and compiled `keras.Model`, created within `scope`.
