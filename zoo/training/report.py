@@ -54,7 +54,7 @@ def _end(folder, task, history, items, *, metrics, summary, samples=()):
         "parameters": f"{parameters:,}",
         "model": f"zoo.load({str(folder.path)!r})",
         "logs": f"tensorboard --logdir {folder.path}",
-        "run directory": folder.path,
+        "run directory": f"\n{folder.path}",  # alone in the last line, for scripts
     }
     print("", *samples, "", sep="\n")
     print(*(f"{name:<18} {text}" for name, text in lines.items()), sep="\n")
