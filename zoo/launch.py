@@ -2,9 +2,9 @@
 
 import concurrent.futures
 import contextlib
+import glob
 import json
 import os
-import pathlib
 import shutil
 import signal
 import socket
@@ -80,8 +80,7 @@ def _gpus():
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return [name for name in listed.split(",") if name.strip() not in ("", "-1")]
-    count = len(list(pathlib.Path("/proc/driver/nvidia/gpus").glob("*")))
-    return [str(number) for number in range(count)]
+    return [str(number) for number, _ in enumerate(glob.glob("/proc/driver/nvidia/gpus/*"))]
 
 
 def _copy_output(process, index):
