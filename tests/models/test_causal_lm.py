@@ -69,7 +69,7 @@ def test_steps_equal_the_whole(settings, prompt, hypotheses):
     model, random = model_of(**settings), np.random.default_rng(3)
     written = np.repeat(ids(2, 1, prompt), hypotheses, axis=1)
     cache = model.start(ops.convert_to_tensor(written[:, 0]), 9, hypotheses)
-    for _ in range(3):
+    for _ in range(2):
         tokens = random.integers(3, 30, (2, hypotheses)).astype("int32")
         logits, cache = model.step(ops.convert_to_tensor(tokens), cache)
         written = np.concatenate([written, tokens[:, :, None]], axis=2)

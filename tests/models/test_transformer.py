@@ -66,7 +66,7 @@ def test_hypotheses_that_follow_each_other(settings):
     source[1, 3:] = 0
     cache = model.start(ops.convert_to_tensor(source), 8, 3)
     written = np.zeros((2, 3, 0), "int32")
-    for _ in range(3):
+    for _ in range(2):
         tokens = random.integers(3, 30, (2, 3)).astype("int32")
         logits, cache = model.step(ops.convert_to_tensor(tokens), cache)
         written = np.concatenate([written, tokens[:, :, None]], axis=2)

@@ -81,8 +81,8 @@ def test_a_prompt_does_not_depend_on_its_neighbors(generator):
 
 
 def test_beam_search_is_sorted_and_finds_what_is_more_likely(generator):
-    greedy = generator.n_best(PROMPTS, max_new_tokens=6)
-    for [first], found in zip(greedy, generator.n_best(PROMPTS, n=3, max_new_tokens=6)):
+    greedy = generator.n_best(PROMPTS[:3], max_new_tokens=6)
+    for [first], found in zip(greedy, generator.n_best(PROMPTS[:3], n=3, max_new_tokens=6)):
         scores = [generation.score for generation in found]
         assert scores == sorted(scores, reverse=True) and scores[0] >= first.score - 1e-4
 
