@@ -48,39 +48,31 @@ def written(tmp_path_factory):
     return classifier, found
 
 
-def assert_same(format, classifier, report, folder):
-    assert report["checked"]["largest_difference"] <= report["checked"]["tolerance"]
-    model = model_of(format, folder)
-    for count in (1, 7):
-        images = random_images(classifier, count)
-        found = model(pixels=images)["probabilities"]
-        np.testing.assert_allclose(found, classifier.probabilities(list(images)), **TOLERANCE)
-
-
 @formats
 def test_a_classifier(format, written):
     classifier, found = written
     report, folder = found[format]
-    assert_same(format, classifier, report, folder)
+    assert report["checked"]["largest_difference"] <= report["checked"]["tolerance"]
+    images = random_images(classifier, 7)
+    found = model_of(format, folder)(pixels=images)["probabilities"]
+    np.testing.assert_allclose(found, classifier.probabilities(list(images)), **TOLERANCE)
     labels = (folder / "labels.txt").read_text("utf-8").splitlines()
     assert labels[1:3] == classifier.class_names[1:3] and len(labels) == 4
 
 
 @formats
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
-        slow({"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1}),
-        slow({"attention": "linear", "positions": "rotary"}),
-        slow(
-            {"attention": "blockwise", "positions": "relative", "image": (24, 24, 3)}
-            | {"patch_size": 1}
-        ),
+        {"pool": "mean", "norm": "post", "image": (8, 8, 1), "num_layers": 1},
+        {"attention": "linear", "positions": "rotary"},
+        {"attention": "blockwise", "positions": "relative", "image": (24, 24, 3), "patch_size": 1},
     ],
 )
 def test_classifiers_with_other_layers(format, options, tmp_path):
-    classifier = small_classifier(**options)
-    assert_same(format, classifier, format.write(classifier, tmp_path), tmp_path)
+    """Outputs are compared when they are written, see test_wrong_answers_are_noticed."""
+    assert "checked" in format.write(small_classifier(**options), tmp_path)
 
 
 @formats

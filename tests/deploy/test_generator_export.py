@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import zoo
 from tests.deploy.conftest import SEARCH, caller
-from tests.deploy.small_models import LINES, small_generator
+from tests.deploy.small_models import LINES
 from tests.deploy.test_every_kind import assert_answers
 from tests.deploy.test_text_graph import gpt2
 from zoo.decoding import SpecialTokens
@@ -47,20 +47,10 @@ def call(generations):
 
 def test_texts_are_continued_as_by_the_model(generator, call):
     expected = generator.n_best(TEXTS, n=2, **SEARCH)
-    assert_answers(call(TEXTS), expected)
+    assert_answers(call(TEXTS * 5), expected * 5)
     assert_answers(call(SHORT, "serving_default"), expected[: len(SHORT)])
     lengths = {len(ids) + 1 for ids in generator.tokenizer.encode(TEXTS)}
     assert {1, 17, 35} <= lengths and max(lengths) == 35
-
-
-def test_neighbors_do_not_matter(call):
-    together = call(TEXTS * 5)
-    for index in (1, 6):
-        alone = call([TEXTS[index]])
-        for copy in range(5):
-            row = slice(index + copy * len(TEXTS), index + copy * len(TEXTS) + 1)
-            assert (together["generated_texts"][row] == alone["generated_texts"]).all()
-            np.testing.assert_allclose(together["scores"][row], alone["scores"], atol=1e-5)
 
 
 def test_draws_depend_on_their_own_seed_alone(call):
@@ -102,38 +92,6 @@ def test_wrong_settings_of_draws_are_errors_of_their_text(call):
     assert [any(row) for row in found["generated_texts"]] == [0, 0, 0, 0, 0, 1]
     with pytest.raises(tf.errors.InvalidArgumentError, match="one value for each text"):
         call(["a", "b"], "sample", 1, 1, [1])
-
-
-MODELS = [
-    {"attention": "linear", "positions": "sinusoidal", "kind": "character", "max_length": 90},
-    {"attention": "blockwise", "positions": "rotary", "norm": "post", "kind": "word"},
-    {"precision": "mixed_bfloat16", "positions": "relative", "tie_weights": True},
-    {"attention": "blockwise", "kind": "unigram", "max_length": 16},
-    {"attention": "linear", "positions": "rotary", "kind": "bpe", "max_length": 33},
-    {"max_length": 1},
-]
-
-
-@pytest.mark.slow
-@pytest.mark.xla
-@pytest.mark.parametrize("settings", MODELS, ids=str)
-def test_every_kind_of_model_is_exported(settings, tmp_path):
-    generator = small_generator(**settings)
-    folder, limit = zoo.export(generator, tmp_path / "1"), generator.model.max_length
-    call = caller(folder)
-    texts = [text for text in TEXTS if len(generator.tokenizer.encode([text])[0]) < limit]
-    assert len(texts) > 1 or limit == 1
-    expected = generator.n_best(texts)
-    for signature in ("serving_default", "uncompiled"):
-        found = call(signature, texts=texts)
-        if "precision" not in settings:
-            assert_answers(found, expected, 1e-3)
-        else:  # bfloat16 has 3 digits, and another token may be the most likely one
-            differences = found["scores"][:, 0] - [best.score for [best] in expected]
-            assert np.median(np.abs(differences)) < 0.05 * 64
-    one, seed = [1.0] * len(texts), range(len(texts))
-    drawn = call("sample", texts=texts, temperature=one, top_p=one, seed=seed)
-    assert drawn["scores"].max() < 0 and set(drawn["error"]) == {b""}
 
 
 @pytest.mark.slow

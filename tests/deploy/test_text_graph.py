@@ -68,7 +68,6 @@ TOKENIZERS |= {
     "gpt2": gpt2(),
     "gpt2, space": gpt2(add_prefix_space=True),
 }
-names = pytest.mark.parametrize("name", TOKENIZERS)
 
 
 def encode(graph, texts):
@@ -85,8 +84,9 @@ def drawn(count):
     return ["".join(draw.choices(letters, k=draw.randint(1, 60))) for _ in range(count)]
 
 
-@names
+@pytest.mark.parametrize("name", TOKENIZERS)
 def test_the_tokenizer_and_the_graph_agree(name):
+    """The operations are those of a stock server; ids outside the vocabulary are skipped."""
     tokenizer, graph = TOKENIZERS[name], TextGraph(TOKENIZERS[name])
     languages = [">>es<< the cat", ">>none<< the cat", ">>es the cat", "a >>es<<"]
     symbols = ["<user><control> 🇪🇸<user>", "x" * 101]
@@ -96,25 +96,19 @@ def test_the_tokenizer_and_the_graph_agree(name):
     assert encode(graph, texts) == expected
     padded = tf.ragged.constant(expected, tf.int32, ragged_rank=1).to_tensor(-1)
     assert decoded(graph.decode(padded)) == tokenizer.decode(expected)
-    ids = range(tokenizer.vocab_size)
+    ids, draw = range(tokenizer.vocab_size), random.Random(0)
     assert decoded(graph.pieces(tf.constant(ids))) == tokenizer.pieces(ids)
-
-
-@names
-@settings(deadline=None, max_examples=4)
-@given(data=st.data())
-def test_any_ids(name, data):
-    """Also bytes that are not UTF-8; ids outside the vocabulary are skipped."""
-    tokenizer, graph = TOKENIZERS[name], TextGraph(TOKENIZERS[name])
-    known = st.integers(0, tokenizer.vocab_size - 1)
-    rows = data.draw(st.lists(st.lists(known, max_size=12), min_size=1, max_size=20))
+    rows = [draw.choices(ids, k=draw.randint(0, 12)) for _ in range(80)]  # not always UTF-8
     others = [-1, tokenizer.vocab_size, 2**31 - 1, -(2**31)]
-    ids = tf.ragged.constant([[*row, *others] for row in rows], tf.int32, ragged_rank=1)
-    assert decoded(graph.decode(ids.to_tensor(-1))) == tokenizer.decode(rows)
+    padded = tf.ragged.constant([[*row, *others] for row in rows], tf.int32, ragged_rank=1)
+    assert decoded(graph.decode(padded.to_tensor(-1))) == tokenizer.decode(rows)
     assert set(decoded(graph.pieces(tf.constant(others)))) == {"<pad>"}
+    traced = graph.encode.get_concrete_function().graph.as_graph_def()
+    found, of_bert = assert_served(operations(traced)), "FastWordpieceTokenizeWithOffsets"
+    assert (of_bert in found) == ("bert" in name) and (not found) == ("gpt2" in name)
 
 
-@names
+@pytest.mark.parametrize("name", ["bpe", "languages", "bert", "gpt2"])
 def test_shapes(name):
     graph = TextGraph(TOKENIZERS[name])
     [text] = TOKENIZERS[name].decode(TOKENIZERS[name].encode(["the cat"]))
@@ -124,14 +118,6 @@ def test_shapes(name):
     ids = graph.encode(["the cat"]).to_tensor()[None]
     assert graph.decode(tf.tile(ids, [2, 3, 1])).numpy().tolist() == [[text.encode()] * 3] * 2
     assert graph.pieces(tf.tile(ids, [2, 3, 1])).shape == [2, 3, ids.shape[-1]]
-
-
-@names
-def test_the_operations_are_those_of_a_stock_server(name):
-    texts = TextGraph(TOKENIZERS[name])
-    graph = texts.encode.get_concrete_function().graph.as_graph_def()
-    found, of_bert = assert_served(operations(graph)), "FastWordpieceTokenizeWithOffsets"
-    assert (of_bert in found) == ("bert" in name) and (not found) == ("gpt2" in name)
 
 
 def broken():
@@ -160,7 +146,7 @@ def merge_tables(draw):
     return byte_level_bpe(vocab, draw(st.permutations(merges)))
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=5)
 @given(merge_tables(), st.lists(st.text("abc", min_size=1, max_size=30), max_size=60))
 def test_any_merges(tokenizer, words):
     words = [*words, "abc" * 20, "a" * 31]
