@@ -57,6 +57,13 @@ def test_safetensors_and_archives(tmp_path):
     assert_equal(read_file(tmp_path / "model.npz"))
 
 
+def test_floats_of_8_bits_are_refused(tmp_path):
+    """They have scales of their own, which config.json describes."""
+    save_file({"a": np.ones(2, ml_dtypes.float8_e4m3fn)}, tmp_path / "a.safetensors")
+    with pytest.raises(CheckpointError, match="a.safetensors: floats of 8 bits are not supported"):
+        read_file(tmp_path / "a.safetensors")
+
+
 @pytest.mark.parametrize("main", ["model.safetensors", "pytorch_model.bin"])
 def test_several_files(tmp_path, main, capsys):
     shutil.copy(GOLDENS / "torch_old.pth", tmp_path / "1.bin")

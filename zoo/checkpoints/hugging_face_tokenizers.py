@@ -11,9 +11,10 @@ from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
 from zoo.text.published import CONTINUATION, LibraryTokenizer
 
+_NONE = {"type": "None"}  # in place of a part that is null
 # The supported settings in tokenizer.json, which may also omit them.
 _GPT2 = {
-    "normalizer": {"type": None},
+    "normalizer": _NONE,
     "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
     "model": {
         "type": "BPE",
@@ -70,8 +71,8 @@ def byte_level_bpe(folder, vocab_size):
     # GPT2Tokenizer ignores add_prefix_space in tokenizer.json.
     is_gpt2 = str(settings.get("tokenizer_class") or "GPT2").startswith("GPT2")
     in_file = content.get("pre_tokenizer", {}).get("add_prefix_space", False) and not is_gpt2
-    post = content.get("post_processor") or {}
-    adds_none = post.get("type", "ByteLevel") == "ByteLevel" or post.get("special_tokens") == {}
+    post = content.get("post_processor") or _NONE
+    adds_none = post["type"] in ("None", "ByteLevel") or post.get("special_tokens") == {}
     if not (adds_none or settings.get("add_bos_token")):
         raise CheckpointError(f"{folder}: post_processor {post['type']} is not supported.")
     space = {"add_prefix_space": settings.get("add_prefix_space", in_file), "trim_offsets": True}
@@ -148,14 +149,9 @@ def _content(folder, supported, file, read_files):
         return {"model": read_files()}
     if not path.is_file():
         raise CheckpointError(f"{folder} contains no {file} and no tokenizer.json.")
-    content = {key: value or {} for key, value in read_json(path).items()}
+    content = read_json(path)
     for part, settings in supported.items():
-        given = {**({} if part == "model" else {"type": None}), **content.get(part, {})}
-        for name, value in settings.items():
-            if (given.get(name, value) or None) != (value or None):
-                raise CheckpointError(
-                    f"{path}: {part} {name}={given.get(name)!r} is not supported, only {value!r}."
-                )
+        check_settings(f"{path}, {part}", content.get(part) or _NONE, settings)
     return content
 
 

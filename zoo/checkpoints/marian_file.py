@@ -97,21 +97,18 @@ def _container(path):
     data = np.memmap(path, np.uint8, "r")
     position = len(_VERSION)
 
-    def take(count):
+    def take(count, dtype=np.uint8):
         nonlocal position
-        start, position = position, position + count
+        start, position = position, position + count * np.dtype(dtype).itemsize
         if position > len(data):
             raise ValueError("it is truncated")
-        return data[start:position]
+        return data[start:position].view(dtype)
 
-    def integers(count, letter="Q"):
-        return struct.unpack(f"<{count}{letter}", take(count * struct.calcsize(letter)))
-
-    [count] = integers(1)
-    headers = [integers(4) for _ in range(count)]
+    [count] = take(1, "<u8").tolist()
+    headers = [take(4, "<u8").tolist() for _ in range(count)]
     names = [take(length).tobytes().rstrip(b"\0").decode() for length, *_ in headers]
-    shapes = [integers(rank, "i") for _, _, rank, _ in headers]
-    take(*integers(1))  # padding
+    shapes = [take(rank, "<i4").tolist() for _, _, rank, _ in headers]
+    take(*take(1, "<u8").tolist())  # padding
     entries = {}
     for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
         if name in entries:

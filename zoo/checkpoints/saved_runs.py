@@ -19,6 +19,7 @@ from zoo.tasks.generator import TextGenerator
 from zoo.tasks.task import MODEL_FILE, read_config
 from zoo.tasks.translator import Translator
 
+WEIGHTS = "model.weights.h5"  # in a `MODEL_FILE`
 _TASKS = (ImageClassifier, TextClassifier, ImageEncoder, TextEncoder, Translator, TextGenerator)
 
 
@@ -100,7 +101,7 @@ def _reader(layer, function):
 def _check_count(folder, model):
     """Raises `CheckpointError` if Keras would leave out arrays of the file."""
     stored = []
-    with zipfile.ZipFile(folder / MODEL_FILE).open("model.weights.h5") as data:
+    with zipfile.ZipFile(folder / MODEL_FILE) as archive, archive.open(WEIGHTS) as data:
         h5py.File(data).visit(stored.append)
     stored = [path for path in stored if re.search(r"(?<!seed_generator)/vars/\d+$", path)]
     named = (stored, [weight.path.split("/", 1)[1] for weight in model.weights])

@@ -93,6 +93,7 @@ class Tensors(Mapping):
             )
         prefix = tensors._chosen(prefixes, averaged)
         around = _beginnings(prefix)
+        # where the prefixes of other models begin to differ
         others = [[each for each in _beginnings(p) if each not in around] for p in prefixes]
         others = tuple(beginnings[0] for beginnings in others if beginnings)
         names, unused = {}, collections.Counter()

@@ -13,9 +13,10 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.data.plain_text import concatenated_tokens, evaluation_windows, read_texts
+from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import CheckpointError, DataError, UserError
 from zoo.evaluation.data import labeled_images, labeled_texts, model_labels, sentence_pairs
-from zoo.evaluation.exported import Exported, is_exported
+from zoo.evaluation.exported import Exported
 from zoo.loading import load
 from zoo.training.scores import class_scores, cross_entropy, image_probabilities, likelihood_scores
 from zoo.training.translation_scores import bleu_tokenizer, compared_translations
@@ -103,14 +104,15 @@ def _peak_memory():
 def _loaded(model, options):
     """The model to evaluate; `options` are for those that `zoo.load` reads."""
     is_path = isinstance(model, (str, os.PathLike))
-    if is_path and not is_exported(model):
+    is_exported = is_path and os.path.isfile(os.path.join(model, DESCRIPTION_FILE))
+    if is_path and not is_exported:
         try:
             return load(model, **options)
         except (CheckpointError, FileNotFoundError) as error:
             raise type(error)(f"{error} The data are named last, after the models.") from None
     if options:
         raise UserError(f"{', '.join(options)}: only what zoo.load reads takes options.")
-    return Exported(model) if is_path else model
+    return Exported(model) if is_exported else model
 
 
 def _kind(task):

@@ -15,11 +15,6 @@ _BATCH = 32  # items of a call
 _SHOWN = 60  # characters of a text with an error
 
 
-def is_exported(path):
-    """Whether a path is a folder that `zoo.export` wrote."""
-    return (pathlib.Path(path) / DESCRIPTION_FILE).is_file()
-
-
 class Exported:
     """A classifier or translator in a SavedModel, called through its signatures.
 

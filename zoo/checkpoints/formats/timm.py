@@ -89,12 +89,10 @@ def load(path, config, tensors, options):
 
 def _num_heads(architecture, settings):
     """The number of heads of a model of timm; None if it is unknown."""
-    for beginning, count in NUM_HEADS_OF.items():
-        if architecture.startswith(beginning):
-            return count
     width = settings["embed_dim"]
     is_giant = width == 1536 and settings["activation"] == "swiglu"  # DINOv2's
-    return 24 if is_giant else NUM_HEADS.get(width)
+    count = 24 if is_giant else NUM_HEADS.get(width)
+    return next((n for name, n in NUM_HEADS_OF.items() if architecture.startswith(name)), count)
 
 
 def infer(tensors, prefix, config):
@@ -104,15 +102,11 @@ def infer(tensors, prefix, config):
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
     size = config.get("input_size", ())[1:]
     size, prefix_positions = image_size(tensors, "pos_embed", prefix, patch_size, size)
-    gated = tensors.shape("blocks.0.mlp.fc1.weight", 2)[0] == 2 * ff_dim
     architecture = config.get("architecture", "")
-    activation = "gelu"
-    if gated:
+    activation = "gelu_tanh" if GELU_TANH.match(architecture) else "gelu"
+    activation = "quick_gelu" if "quickgelu" in architecture else activation
+    if tensors.shape("blocks.0.mlp.fc1.weight", 2)[0] == 2 * ff_dim:
         activation = "swiglu"
-    elif "quickgelu" in architecture:
-        activation = "quick_gelu"
-    elif GELU_TANH.match(architecture):
-        activation = "gelu_tanh"
     has_mean = "fc_norm.weight" in shapes or not prefix
     pool = config.get("global_pool") or ("avg" if has_mean else "token")
     return {
