@@ -187,8 +187,8 @@ def trained_on():
     every = [*READ.values(), *(data for data, _ in REFUSED.values())]
     files = tf.constant(every)
     stream = StreamedImages(np.arange(len(every)), lambda n: (files[n], n), str, RGB)
-    found, problems = stream.in_memory()
-    assert len(problems) == len(REFUSED)
+    found = stream.in_memory()
+    assert len(found.skipped) == len(REFUSED)
     return dict(zip(np.array([*READ, *REFUSED])[found.labels], found.pixels))
 
 

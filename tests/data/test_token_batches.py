@@ -17,7 +17,8 @@ from zoo.data.token_batches import (
     steps_per_epoch,
     training_batches,
 )
-from zoo.data.tokenized_corpus import EncodedPairs, encode_pairs
+from zoo.data.token_store import Sequences, by_length
+from zoo.data.tokenized_corpus import EncodedPairs
 from zoo.errors import UserError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.sentencepiece import train_tokenizer
@@ -31,17 +32,17 @@ def text(number, length):
     return "".join(chr(97 + digit % 20) for digit in digits) + "z" * (length - 3)
 
 
-def encoded(folder, lengths):
+def encoded(lengths):
     stream = [(text(n, source), text(n, target)) for n, (source, target) in enumerate(lengths)]
-    return encode_pairs(stream, Letters(), Letters(), folder, 64, "train")
+    return EncodedPairs(stream, Letters(), Letters(), 64, "train")
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory):
+def pairs():
     """1,003 pairs, all different, of 4 to 40 tokens, the short ones more often."""
     random = np.random.default_rng(0)
     lengths = np.minimum(3 + random.geometric(0.15, (COUNT, 2)), 39)
-    return encoded(tmp_path_factory.mktemp("ids"), lengths)
+    return encoded(lengths)
 
 
 def rows(batches):
@@ -147,22 +148,15 @@ def test_shuffling_has_every_number_once(size):
         assert len(orders) == 6
 
 
-def test_a_million_pairs_are_planned_in_little_memory(tmp_path):
+def test_a_million_pairs_are_planned_in_little_memory():
     """Their order alone, an array of int64, would take 8 MB."""
-    count, lengths = 10**6, np.random.default_rng(0).integers(1, 5, 10**6)
-    encoded(tmp_path, [(4, 4)])
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    for side in ("source", "target"):
-        np.full(offsets[-1], 9, np.int32).tofile(tmp_path / "train" / f"{side}.ids")
-        np.save(tmp_path / "train" / f"{side}_offsets.npy", offsets)
-    np.save(tmp_path / "train" / "longest_first.npy", np.argsort(-lengths).astype(np.uint32))
-    counts = ",".join(map(str, np.bincount(lengths)))
-    (tmp_path / "train" / "counts.json").write_text(f'{{"skipped": 0, "lengths": [{counts}]}}')
-    del offsets, lengths
-    next(iter(training_batches(EncodedPairs(tmp_path / "train"), 4096).whole()))  # late imports
+    pairs = encoded([(4, 4)])
+    lengths = np.random.default_rng(0).integers(1, 5, 10**6)
+    pairs._sides = Sequences.concatenated([9] * length for length in np.repeat(lengths, 2))
+    pairs.longest_first, pairs.length_counts = by_length(lengths)
+    next(iter(training_batches(pairs, 4096).whole()))  # late imports
     tracemalloc.start()
     try:
-        pairs = EncodedPairs(tmp_path / "train")
         steps = steps_per_epoch(pairs, 4096)
         batches = training_batches(pairs, 4096, first_step=steps - 3).whole().take(6)
         assert len(arrays(batches)) == 6, "of two epochs"
@@ -170,12 +164,12 @@ def test_a_million_pairs_are_planned_in_little_memory(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(pairs) == count and steps > 600 and peak < 4e6
+    assert len(pairs) == 10**6 and steps > 600 and peak < 4e6
 
 
-def test_pairs_that_do_not_fill_a_batch_go_with_longer_ones(tmp_path):
+def test_pairs_that_do_not_fill_a_batch_go_with_longer_ones():
     """11 pairs of length 4, 2 of 8: batches of 8 rows and of 4 rows."""
-    pairs = encoded(tmp_path, 11 * [(3, 3)] + 2 * [(7, 7)])
+    pairs = encoded(11 * [(3, 3)] + 2 * [(7, 7)])
     batches, _ = trained_on(pairs, 32)
     shapes = sorted(labels.shape for _, labels, _ in batches)
     # eight short ones; three short ones carried and a long one; a long one and three empty rows
@@ -184,9 +178,9 @@ def test_pairs_that_do_not_fill_a_batch_go_with_longer_ones(tmp_path):
     assert found == [[4] * 8, [4, 4, 4, 8], [8]]
 
 
-def test_more_batches_to_an_update_than_pairs(tmp_path):
+def test_more_batches_to_an_update_than_pairs():
     """Some batches are then empty, and nothing is lost or divided by zero."""
-    batches, steps = trained_on(encoded(tmp_path, 3 * [(5, 5)]), 64, accumulation=7)
+    batches, steps = trained_on(encoded(3 * [(5, 5)]), 64, accumulation=7)
     assert steps == 1 and len(batches) == 7 and len(list(rows(batches))) == 3
     assert sum(weights.sum() for _, _, weights in batches) == pytest.approx(1, rel=1e-6)
 

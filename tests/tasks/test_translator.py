@@ -318,7 +318,7 @@ def test_learned_positions_are_not_exceeded(translator):
 
 def test_a_text_that_is_too_long(translator):
     long = " ".join(texts(10, longest=12)) + ". " + "the dog eats bread. " * 20
-    with pytest.raises(TaskError, match=r"text 1 is too long: \d+ tokens.*takes 32.*split"):
+    with pytest.raises(TaskError, match=r"Sentence 1 is too long: \d+ tokens.*takes 32.*split"):
         translator(["the dog", long])
     [_, whole] = translator(["the dog", long], too_long="split")
     assert len(whole) > 20

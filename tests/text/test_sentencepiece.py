@@ -140,24 +140,18 @@ def test_a_small_corpus_gives_fewer_pieces(kind, capfd):
 
 
 def test_what_cannot_be_trained(capfd):
-    def lines():
-        yield "The cat"
-        raise OSError("gone")
-
     for arguments, message in (
         ((["", " \n"],), "no text"),
-        ((LINES, "subword"), "kind must be one of unigram, bpe, word, .*'subword'"),
-        ((LINES, "bpe", 8000, "nfd"), "normalization must be one of nmt_nfkc, .*'nfd'"),
+        ((LINES, "subword"), "kind must be one of .*unigram.*bpe.*word.*'subword'"),
+        ((LINES, "bpe", 8000, "nfd"), "normalization must be one of .*nmt_nfkc.*'nfd'"),
         ((LINES, "bpe", 259), "integer from 260, .*Received: 259"),
         ((LINES, "bpe", 2**31), "to 100000000. Received: 2147483648"),
         ((LINES, "bpe", 261), r"cannot be trained: Voc.* 261 vs .*Increase vocab_size\.$"),
         ((["good", None],), "Item 1 is of type NoneType"),
         ((["good", "\ud800"],), "Text 1 is not valid Unicode"),
     ):
-        with pytest.raises(TokenizerError, match=message):
+        with pytest.raises(ValueError, match=message):
             train_tokenizer(*arguments)
-    with pytest.raises(OSError, match="gone"):
-        train_tokenizer(lines())
     assert capfd.readouterr() == ("", "")
 
 

@@ -8,7 +8,6 @@ Writes the metrics of each epoch and the final weights of each case by each stra
 
 import functools
 import sys
-import tempfile
 
 import keras
 import numpy as np
@@ -20,7 +19,7 @@ from zoo.data import pipeline, token_batches
 from zoo.data.images import digits
 from zoo.data.labeled_text import EncodedTexts, phrasebook
 from zoo.data.phrasebook import phrasebook_pairs
-from zoo.data.tokenized_corpus import encode_pairs
+from zoo.data.tokenized_corpus import EncodedPairs
 from zoo.models import EncoderClassifier, Transformer, ViT
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import distribution
@@ -96,14 +95,13 @@ def translation(strategy):
     pairs = list(phrasebook_pairs(3211))
     pairs, held_out = pairs[:3000], pairs[3000:]
     tokenizer = train_tokenizer((text for pair in pairs for text in pair), "bpe", 400)
-    with tempfile.TemporaryDirectory() as folder:
-        train, valid = (
-            encode_pairs(part, tokenizer, tokenizer, folder, 64, name)
-            for name, part in (("train", pairs), ("valid", held_out))
-        )
-        # the last batch of an epoch has empty rows, and rows are no multiple of three
-        train_batches = token_batches.training_batches(train, 700, 1, accumulation=2)
-        valid_batches = token_batches.evaluation_batches(valid, 500)
+    train, valid = (
+        EncodedPairs(part, tokenizer, tokenizer, 64, name)
+        for name, part in (("train", pairs), ("valid", held_out))
+    )
+    # the last batch of an epoch has empty rows, and rows are no multiple of three
+    train_batches = token_batches.training_batches(train, 700, 1, accumulation=2)
+    valid_batches = token_batches.evaluation_batches(valid, 500)
     with strategy.scope():
         size, settings = tokenizer.vocab_size, {**SIZES, "norm": "pre"}
         model = Transformer(size, size, 1, shared="all", name="transformer", **settings)

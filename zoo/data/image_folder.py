@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.images import ImageSource, StreamedImages
-from zoo.data.text_rows import case_notes
 from zoo.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
@@ -25,8 +24,8 @@ _MAX_NAMED = 5  # files and folders in a message
 def image_folder(folder, seed=0):
     """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/``, or in ``<class>/*.jpg``.
 
-    Training images are in the first of the folders `TRAIN`, test images in the first of `TEST`; the
-    case of names is ignored. Without a test folder, a tenth of each class is held out. A class may
+    Training images are in the first of the folders `TRAIN`, test images in the first of `TEST`, in
+    any case. Without a test folder, a tenth of each class is held out. A class may
     have no test images. Files and folders that are hidden, because their name begins with a dot, or
     belong to the operating system, such as ``__MACOSX`` and ``Thumbs.db``, are not read.
 
@@ -38,39 +37,39 @@ def image_folder(folder, seed=0):
         `zoo.data.images.ImageSource`; its `notes` name the files and folders that are not used.
 
     Raises:
-        DataError: if a folder is missing or cannot be read, if a class has no images to train on,
-            or if there are no test images.
+        DataError: if a folder is missing or cannot be read, if there are fewer than two classes to
+            train on, or no test images.
     """
-    folder, scan = pathlib.Path(folder), _Scan()
+    folder, unused = pathlib.Path(folder), collections.defaultdict(list)
     train_folder, test_folder = class_parent(folder), subfolder(folder, TEST)
     if train_folder is None:
         raise DataError(f"There is no folder {folder / 'train'}, with a folder for each class.")
-    used = [os.fspath(path) for path in (train_folder, test_folder) if path]
     if train_folder != folder:
-        list(scan.entries(folder, "beside the images", lambda entry: entry.path in used))
-    train = scan.classes(train_folder)
-    names, suffixes = list(train), ", ".join(sorted(SUFFIXES))
-    for path in (train_folder / name for name in names if not train[name]):
-        raise DataError(f"The class folder {path} has no images ({suffixes}). Fill or remove it.")
+        used = [path.name for path in (train_folder, test_folder) if path]
+        others = [name for name in chain(*_listed(folder, unused)) if name not in used]
+        unused["beside the images"] += [os.path.join(folder, name) for name in others]
+    train = _by_class(train_folder, unused)
+    names = list(train)
     if len(names) < 2:
-        found = " ".join(scan.notes(folder))
-        raise DataError(f"{train_folder} must contain at least two folders, one per class. {found}")
+        raise DataError(
+            f"{train_folder} must contain images ({', '.join(SUFFIXES)}) in at least two folders, "
+            f"one per class. {' '.join(_notes(unused, folder))}"
+        )
     if test_folder is None:
         train, test = _hold_out(train, seed)
         notes = [f"Tested on {_HELD_OUT:.0%} of {train_folder}: there is no folder of test images."]
-        notes += _by_class(test, names)[1]
     else:
-        test, about = _by_class(scan.classes(test_folder), names)
-        notes = _check_test(test_folder, test, names, scan.notes(folder)) + about
+        test = _by_class(test_folder, unused)
+        notes = _check_test(test_folder, test, names, _notes(unused, folder))
     parts = (_stream(files, names) for files in (train, test))
-    notes += scan.notes(folder)
+    notes += _notes(unused, folder)
     return ImageSource(str(folder), *parts, names, (None, None, 3), tuple(notes))
 
 
 def images_in(folder):
     """Returns the paths of images in a folder and its subfolders, and lines about unused files."""
-    scan = _Scan()
-    return list(scan.images(folder)), scan.notes(folder)
+    unused = collections.defaultdict(list)
+    return list(_images(folder, unused)), _notes(unused, folder)
 
 
 def class_folders(folder):
@@ -82,12 +81,11 @@ def class_folders(folder):
     Raises:
         DataError: if there are no images, or a folder cannot be read.
     """
-    scan = _Scan()
-    files = {name: paths for name, paths in scan.classes(pathlib.Path(folder)).items() if paths}
+    unused = collections.defaultdict(list)
+    files, notes = _by_class(folder, unused), _notes(unused, folder)
     if not files:
-        found = " ".join(scan.notes(folder))
-        raise DataError(f"{folder} has no images in folders, one per class. {found}")
-    return _stream(files, list(files)), list(files), tuple(scan.notes(folder))
+        raise DataError(f"{folder} has no images in folders, one per class. {' '.join(notes)}")
+    return _stream(files, list(files)), list(files), tuple(notes)
 
 
 def by_name(folder):
@@ -114,96 +112,85 @@ def class_parent(folder):
     if found or subfolder(folder, TEST):
         return found
     folder = pathlib.Path(folder)
-    return folder if any(map(_is_image, folder.glob("[!.]*/*"))) else None
-
-
-def _by_class(test, names):
-    """Matches folders of test images to classes whose names differ only in case or spaces.
-
-    Returns the test images, {class: files}, and notes.
-    """
-    classes, found = {name.strip().casefold(): name for name in names}, {}
-    lines = [*case_notes(names)]
-    exact = {*names} if not lines else {*names, *test}
-    for name, files in test.items():
-        same = name if name in exact else classes.get(name.strip().casefold(), name)
-        found[same] = [*found.get(same, ()), *files]
-        lines += [f"The test images in {name!r} are of the class {same!r}."] * (same != name)
-    return found, lines
+    return folder if any(_is_image(path.name) for path in folder.glob("[!.]*/*")) else None
 
 
 def _check_test(folder, test, names, unused):
     """Checks the test images, {class: files}; returns notes about them."""
-    unknown = [name for name in test if test[name] and name not in names]
+    unknown = [name for name in test if name not in names]
     if unknown:
         raise DataError(
             f"{folder} has classes without training images: {', '.join(unknown)}. Add training "
-            "images, or remove these classes."
+            "images, or rename or remove these folders."
         )
-    if not any(test.values()):
+    if not test:
         raise DataError(
             f"{folder} has no images in folders, one per class. Add images, or remove the folder "
             f"to hold out training images. {' '.join(unused)}"
         )
-    missing = [name for name in names if not test.get(name)]
+    missing = [name for name in names if name not in test]
     notes = [f"Tested on the images in {folder}."]
     return notes + [f"It has no images of these classes: {', '.join(missing)}."] * bool(missing)
 
 
-class _Scan:
-    """Lists files and folders; `unused` is {reason: [path]} of those that are not used."""
+# In the next functions, `unused` is {reason: [path]} of the files and folders that are not used.
 
-    def __init__(self):
-        self.unused = collections.defaultdict(list)
 
-    def entries(self, folder, reason, is_used=os.DirEntry.is_dir):
-        """Yields the sorted entries of a folder that are used; `reason` is that of all others."""
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError as error:
-            raise DataError(f"The folder {folder} cannot be read: {error.strerror}.") from None
-        for entry in entries:
-            hidden = entry.name.startswith(".") or entry.name.lower() in _HIDDEN
-            if is_used(entry) and not hidden:
-                yield entry
+def _walk(folder, unused):
+    """`os.walk` in sorted order, without what is hidden."""
+
+    def fail(error):
+        raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}.") from None
+
+    for parent, *parts in os.walk(folder, onerror=fail):
+        for names in parts:
+            names.sort()
+            hidden = [name for name in names if name[0] == "." or name.lower() in _HIDDEN]
+            unused["hidden"] += [os.path.join(parent, name) for name in hidden]
+            names[:] = [name for name in names if name not in hidden]
+        yield parent, *parts
+
+
+def _listed(folder, unused):
+    """The names of the folders and of the files in a folder: two lists."""
+    return next(_walk(folder, unused))[1:]
+
+
+def _by_class(folder, unused):
+    """{class name: paths of its images, at any depth}; classes have at least one image."""
+    names, files = _listed(folder, unused)
+    unused["not in a class"] += [os.path.join(folder, name) for name in files]
+    found = {name: [*_images(os.path.join(folder, name), unused)] for name in names}
+    unused["a class without images"] += [os.path.join(folder, n) for n in names if not found[n]]
+    return {name: files for name, files in found.items() if files}
+
+
+def _images(folder, unused):
+    """Yields the paths of images in a folder and its subfolders."""
+    for parent, folders, files in _walk(folder, unused):
+        inner = [os.path.join(parent, name) for name in folders]
+        unused["a link to a folder"] += filter(os.path.islink, inner)  # perhaps to a parent
+        for name in files:
+            path = os.path.join(parent, name)
+            if _is_image(name):
+                yield path
             else:
-                self.unused["hidden" if hidden else reason].append(entry.path)
+                unused["not an image"].append(path)
 
-    def classes(self, folder):
-        """{class name: sorted paths of its images, at any depth}."""
-        parents = (os.path.realpath(folder),)
-        classes = self.entries(folder, "not in a class")
-        return {entry.name: sorted(self.images(entry.path, parents)) for entry in classes}
 
-    def images(self, folder, parents=()):
-        """Yields the paths of the images in a folder and its subfolders."""
-        real = os.path.realpath(folder)
-        if real in parents:
-            self.unused["a link to a parent folder"].append(folder)
-            return
-        for entry in self.entries(folder, "not an image", _is_image_or_folder):
-            if entry.is_dir():
-                yield from self.images(entry.path, (*parents, real))
-            else:
-                yield entry.path
-
-    def notes(self, root):
-        """A line for each reason, with paths relative to `root`."""
-        lines = []
-        for reason, paths in self.unused.items():
+def _notes(unused, root):
+    """A line for each reason, with paths relative to `root`."""
+    lines = []
+    for reason, paths in unused.items():
+        if paths:
             names = [os.path.relpath(path, root) for path in paths[:_MAX_NAMED]]
             names += ["..."] * (len(paths) > _MAX_NAMED)
             lines.append(f"Not used, {reason}: {len(paths):,} ({', '.join(names)}).")
-        return lines
+    return lines
 
 
-def _is_image(entry):
-    return entry.name.lower().endswith(SUFFIXES)
-
-
-def _is_image_or_folder(entry):
-    is_file = entry.is_file() or entry.is_symlink()  # a broken link is reported when it is read
-    return entry.is_dir() or (is_file and _is_image(entry))
+def _is_image(name):
+    return name.lower().endswith(SUFFIXES)
 
 
 def _hold_out(files_by_class, seed):

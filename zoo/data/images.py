@@ -29,10 +29,12 @@ class Images:
     Args:
         pixels: uint8 [n, H, W, C].
         labels: int32 [n].
+        skipped: {number in their source: message} of images that could not be read.
     """
 
     pixels: np.ndarray
     labels: np.ndarray
+    skipped: dict = dataclasses.field(default_factory=dict)
 
     def __len__(self):
         return len(self.labels)
@@ -44,7 +46,7 @@ class Images:
 
     def subset(self, numbers):
         """Returns the images with these indices, int64 [m], in this order."""
-        return Images(self.pixels[numbers], self.labels[numbers])
+        return Images(self.pixels[numbers], self.labels[numbers], self.skipped)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,7 +97,7 @@ class StreamedImages:
 
     @tf.autograph.experimental.do_not_convert  # which takes a second, and changes nothing
     def in_memory(self):
-        """Returns `Images` of all that can be read, and a message for each of the others."""
+        """Returns `Images` of all that can be read."""
 
         def decode(number):
             image, label = self.read(number)
@@ -108,12 +110,13 @@ class StreamedImages:
         options = {"unit": "image", "unit_scale": 100, "leave": False, "disable": None}
         progress = tqdm(batches, "reading images", size, **options)
         found, pixels, labels = map(np.concatenate, zip(nothing, *progress))
-        problems = [self._problem(number) for number in np.setdiff1d(self.numbers, found)]
-        return Images(pixels, labels.astype(np.int32)), problems
+        lost = np.setdiff1d(self.numbers, found).tolist()
+        problems = {number: self._problem(number) for number in lost}
+        return Images(pixels, labels.astype(np.int32), problems)
 
     def _problem(self, number):
         """Why an image cannot be read."""
-        name = self.name(int(number))
+        name = self.name(number)
         try:
             read_image(self.read(tf.constant(number))[0], name)
         except ImageError as error:
@@ -144,7 +147,6 @@ class ImageDataset(NamedTuple):
     Fields:
         train, test: `Images` or `StreamedImages`.
         class_names: the name of each label.
-        skipped: a line for each image that was skipped because it cannot be read.
         notes: lines about the data, such as names of files that are not used.
         valid: validation images, `Images` or `StreamedImages`; None if the test images are used.
     """
@@ -152,7 +154,6 @@ class ImageDataset(NamedTuple):
     train: Images | StreamedImages
     test: Images | StreamedImages
     class_names: list[str]
-    skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     valid: Images | StreamedImages | None = None
 
@@ -177,8 +178,8 @@ class ImageDataset(NamedTuple):
 
     def unreadable(self):
         """Returns a line for each image that could not be read so far."""
-        parts = (getattr(part, "skipped", {}) for part in (self.train, self.test, self.valid))
-        return [*self.skipped, *(line for part in parts for line in part.values())]
+        parts = (part for part in (self.train, self.test, self.valid) if part is not None)
+        return [*dict.fromkeys(line for part in parts for line in part.skipped.values())]
 
     def preprocessing(self):
         """Returns preprocessing with the size, mean and deviation of the training images."""
@@ -233,7 +234,7 @@ class ImageSource(NamedTuple):
 
         Raises:
             DataError: if `image_size` is missing, there are fewer than `train_examples` images, or
-                none of a class can be read.
+                none can be read.
         """
         *size, channels = self.image_shape
         if preprocessing is None:
@@ -251,16 +252,13 @@ class ImageSource(NamedTuple):
             train = train.subset(_stratified(train.labels, train_examples, seed))
         size = (len(train) + len(test)) * math.prod(train.image_shape)
         if streamed or size > _MEMORY_LIMIT:
-            return ImageDataset(train, test, self.class_names, notes=self.notes)
-        (train, skipped), (test, skipped_test) = train.in_memory(), test.in_memory()
-        skipped = (*skipped, *skipped_test)
-        for label, name in enumerate(self.class_names):
-            if skipped and not ((train.labels == label).any() and len(test)):
-                raise DataError(
-                    f"None of the images of the class {name} can be read: {skipped[-1]}"
-                )
+            return ImageDataset(train, test, self.class_names, self.notes)
+        train, test = train.in_memory(), test.in_memory()
+        for part in (train, test):
+            if not len(part):
+                raise DataError(f"None of the images can be read: {min(part.skipped.values())}")
         notes = (*self.notes, *_shared_notes(train, test))
-        return ImageDataset(train, test, self.class_names, skipped, notes)
+        return ImageDataset(train, test, self.class_names, notes)
 
 
 def _shared_notes(train, test):
@@ -317,4 +315,4 @@ def sample(images, count):
     """Returns up to `count` evenly spaced images, as `Images`; unreadable ones are left out."""
     count = min(count, len(images))
     images = images.subset(np.linspace(0, len(images) - 1, count).astype("int64"))
-    return images if isinstance(images, Images) else images.in_memory()[0]
+    return images if isinstance(images, Images) else images.in_memory()

@@ -1,18 +1,19 @@
 """Labeled texts: the built-in phrasebook, TSV files and TFDS data sets."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.text_rows import case_notes, divided, empty_notes, read_tsv
+from zoo.data.text_rows import divided, empty_notes, read_tsv
 from zoo.data.tfds_download import supervised_examples
 from zoo.data.token_store import Sequences, by_length
 from zoo.errors import DataError
-from zoo.text.special_tokens import encode_texts, truncated
+from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
+from zoo.text.translation_text import encode
 
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
-_NOT_EMPTY = "\0"  # beginning of labels with a separator: `Rows` drops rows with an empty side
 
 
 class LabeledTexts(NamedTuple):
@@ -54,8 +55,7 @@ def phrasebook(seed=0):
     """
     from zoo.data.phrasebook import sentence_kinds
 
-    kinds = sentence_kinds(seed=seed)
-    return _split(lambda: iter(kinds), len(kinds), seed, "The phrasebook")
+    return _divided(sentence_kinds(seed=seed), seed, "The phrasebook")
 
 
 def tsv(path, seed=0, separator=None):
@@ -73,17 +73,9 @@ def tsv(path, seed=0, separator=None):
             fewer than two labels (with a separator, none), or if a split has no text.
     """
     rows = [(text, label) for label, text in read_tsv(path, "label, tab, text")]
-    texts, labels = (len({*column}) for column in zip(*rows)) if rows else (0, 0)
-    if labels > texts:
-        raise DataError(
-            f"{path}: {labels:,} labels for {texts:,} texts. Each line must be: label, tab, text."
-        )
-    if separator:
-        rows = [(text, _NOT_EMPTY + label) for text, label in rows]
-    data = _split(lambda: iter(rows), len(rows), seed, path, separator=separator)
-    more = sum("\t" in text for text, _ in rows)
-    note = f"Texts with a tab, which perhaps are two columns: {more:,}."
-    return data._replace(notes=(*data.notes, *[note] * bool(more)))
+    if separator:  # rows with an empty side are skipped, but those without labels are kept
+        rows = [(text, f"\0{labels}") for text, labels in rows]
+    return _divided(rows, seed, path, separator=separator)
 
 
 def tfds_texts(name, data_dir=None, seed=0):
@@ -103,35 +95,28 @@ def tfds_texts(name, data_dir=None, seed=0):
     import tensorflow_datasets as tfds
 
     types, description = (tfds.features.Text, tfds.features.ClassLabel), "texts with a class label"
-    features, count, reads = supervised_examples(name, data_dir, "--tsv FILE", types, description)
+    features, parts = supervised_examples(name, data_dir, "--tsv FILE", types, description)
     names = list(features[1].names)
-
-    def named(read):
-        return read and (lambda: ((item, names[number]) for item, number in read()))
-
-    train, *others = map(named, reads)
-    return _split(train, count, seed, name, *others, names)
+    parts = [part and [(text, names[number]) for text, number in part] for part in parts]
+    return _divided(parts[0], seed, name, *parts[1:], names)
 
 
-def _split(read, count, seed, name, valid=None, test=None, class_names=None, separator=None):
+def _divided(rows, seed, name, valid=None, test=None, class_names=None, separator=None):
     """Builds a `TextDataset` from rows (text, label), see `divided`.
 
     By default the classes are the labels that occur. For `separator` see `tsv`.
     """
 
     def named(label):
-        names = label.removeprefix(_NOT_EMPTY).split(separator) if separator else [label]
+        names = label.strip("\0").split(separator) if separator else [label]
         return [name.strip() for name in names if name.strip()]
 
-    divisions = divided(read, count, _HELD_OUT, seed, name, valid, test)
-    parts = [list(rows) for rows in divisions]
-    notes = empty_notes(*divisions)
+    *parts, empty, _ = divided(rows, _HELD_OUT, seed, name, valid, test)
     found = [[named(label) for _, label in part] for part in parts]
     class_names = class_names or sorted({label for part in found for one in part for label in one})
     if len(class_names) < (1 if separator else 2):
         least = "a label" if separator else "at least two labels"
         raise DataError(f"{name} must have {least}. Received: {class_names}.")
-    notes += case_notes(class_names)
     unseen = {*class_names} - {label for one in found[0] for label in one}
     if unseen:
         raise DataError(
@@ -143,7 +128,7 @@ def _split(read, count, seed, name, valid=None, test=None, class_names=None, sep
         labels = [np.float32([np.isin(class_names, one) for one in part]) for part in found]
     else:
         labels = [np.array([numbers[label] for [label] in part], np.int32) for part in found]
-    return TextDataset(*map(LabeledTexts, texts, labels), class_names, notes)
+    return TextDataset(*map(LabeledTexts, texts, labels), class_names, empty_notes(empty))
 
 
 class EncodedTexts:
@@ -164,7 +149,8 @@ class EncodedTexts:
     """
 
     def __init__(self, texts, tokenizer, max_length):
-        rows = encode_texts(tokenizer, texts.texts)
+        special = SPECIAL_TOKENS
+        rows = encode(tokenizer, texts.texts, math.inf, special.end, special.start)
         self.truncated = sum(len(row) > max_length for row in rows)
         self._tokens = Sequences.concatenated([truncated(row, max_length) for row in rows])
         self._labels = texts.labels

@@ -1,27 +1,13 @@
-"""Parallel text: the built-in phrasebook, TSV files, pairs of files and TFDS data sets."""
+"""Parallel text: the built-in phrasebook, TSV files, pairs of files and TFDS data sets.
 
-from typing import NamedTuple
+Each function returns `zoo.data.text_rows.Divided`, pairs of a sentence and its translation.
+"""
 
-from zoo.data.text_rows import Rows, divided, read_lines, read_tsv
-from zoo.data.tfds_download import prepared_builder, supervised_examples
+from zoo.data.text_rows import divided, read_lines, read_tsv
+from zoo.data.tfds_download import supervised_examples
 from zoo.errors import DataError
 
 _HELD_OUT = 0.05  # share of the pairs, for validation and test each
-_OWN_DATA = "--tsv FILE, or --source FILE --target FILE"
-
-
-class ParallelText(NamedTuple):
-    """Training, validation and test pairs: a sentence and its translation.
-
-    Fields:
-        train, valid, test: `zoo.data.text_rows.Rows`.
-        count: approximate number of pairs.
-    """
-
-    train: Rows
-    valid: Rows
-    test: Rows
-    count: int
 
 
 def phrasebook(seed=0):
@@ -31,8 +17,7 @@ def phrasebook(seed=0):
     """
     from zoo.data.phrasebook import phrasebook_pairs
 
-    pairs = phrasebook_pairs(seed=seed)
-    return _split(lambda: iter(pairs), len(pairs), seed, "The phrasebook")
+    return _divided(phrasebook_pairs(seed=seed), seed, "The phrasebook")
 
 
 def tsv(path, seed=0):
@@ -46,7 +31,7 @@ def tsv(path, seed=0):
         DataError: if the file cannot be read, is not UTF-8, has a line without a tab or too few
             pairs.
     """
-    return _split(lambda: tsv_pairs(path), sum(1 for _ in tsv_pairs(path)), seed, path)
+    return _divided(tsv_pairs(path), seed, path)
 
 
 def tsv_pairs(path):
@@ -68,9 +53,8 @@ def parallel_files(source, target, valid=None, test=None, seed=0):
         DataError: if a file is missing, cannot be read or is not UTF-8, or if the files of a pair
             differ in their number of lines or have too few pairs.
     """
-    train, count = file_pair(source, target)
-    valid, test = (files and file_pair(*files)[0] for files in (valid, test))
-    return _split(train, count, seed, f"{source} and {target}", valid, test)
+    valid, test = (files and file_pair(*files) for files in (valid, test))
+    return _divided(file_pair(source, target), seed, f"{source} and {target}", valid, test)
 
 
 def tfds_pairs(name, data_dir=None, seed=0):
@@ -90,31 +74,26 @@ def tfds_pairs(name, data_dir=None, seed=0):
     """
     import tensorflow_datasets as tfds
 
-    kinds = [tfds.features.Text] * 2
-    _, count, reads = supervised_examples(name, data_dir, _OWN_DATA, kinds, "sentence pairs")
-    return _split(reads[0], count, seed, name, *reads[1:])
-
-
-def tfds_version(name, data_dir=None):
-    """Returns the full name of a data set of TensorFlow Datasets, with its version."""
-    return prepared_builder(name, data_dir, "phrasebook", _OWN_DATA).info.full_name
+    own_data, types = "--tsv FILE, or --source FILE --target FILE", [tfds.features.Text] * 2
+    _, parts = supervised_examples(name, data_dir, own_data, types, "sentence pairs")
+    return _divided(parts[0], seed, name, *parts[1:])
 
 
 def file_pair(source, target):
-    """Returns the `read` argument of `Rows` for two files, and their number of lines."""
+    """Returns the pairs of lines of two files."""
     if source is None or target is None:
         raise DataError(
             "Parallel text needs two files, source and target. "
             f"Received: source={source}, target={target}."
         )
-    counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
-    if counts[0] != counts[1]:
+    sides = [list(read_lines(path)) for path in (source, target)]
+    if len(sides[0]) != len(sides[1]):
         raise DataError(
             "The source and target files must have the same number of lines. "
-            f"{source} has {counts[0]:,}, {target} has {counts[1]:,}."
+            f"{source} has {len(sides[0]):,}, {target} has {len(sides[1]):,}."
         )
-    return lambda: zip(read_lines(source), read_lines(target)), counts[0]
+    return list(zip(*sides))
 
 
-def _split(read, count, *rest):
-    return ParallelText(*divided(read, count, _HELD_OUT, *rest, apart=True), count)
+def _divided(pairs, seed, *rest):
+    return divided(pairs, _HELD_OUT, seed, *rest, apart=True)

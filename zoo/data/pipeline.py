@@ -129,9 +129,8 @@ def test_batches(images, num_classes, batch_size):
 def _worker_rows(batch_size, context, accumulation=1):
     """The rows of a batch that a worker computes: the groups that contain those of its replicas.
 
-    Returns:
-        int32 [b], ascending, and a function that splits (inputs, labels, weights) of these rows
-        into the parts of each replica.
+    Returns int32 [b], ascending, and a function that splits (inputs, labels, weights) of these rows
+    into the parts of each replica.
     """
     size, every = batch_size // accumulation, np.arange(batch_size, dtype=np.int32)
     own, real = (tensor.numpy() for tensor in split_rows(size, context))
@@ -152,15 +151,10 @@ def _seed(seed, step):
 def _read(images, steps, rows, crop=None):
     """Reads the images of each batch.
 
-    Args:
-        images: `Images` or `StreamedImages`.
-        steps: data set of (any tensor, int64 [b], the indices of the images).
-        rows: int32 [b].
-        crop: function of (encoded image, the tensor of `steps`, row) that returns uint8 [H, W, C].
-
-    Returns:
-        A data set of (the tensor of `steps`, uint8 [b, H, W, C], labels int32 [b], float32 [b]).
-        The last is 1, or 0 if an image cannot be read: it is then black, with the label -1.
+    `steps` is a data set of (any tensor, int64 [b], the indices of the images), and `crop` a
+    function of (encoded image, this tensor, row) that returns uint8 [H, W, C]. Returns a data set
+    of (this tensor, uint8 [b, H, W, C], labels int32 [b], float32 [b]). The last is 1, or 0 if an
+    image cannot be read: it is then black, with the label -1.
     """
     if isinstance(images, Images) and crop is None:
         # A graph captures tensors by reference, but embeds arrays as constants.

@@ -1,26 +1,13 @@
-"""Reads and splits rows of two texts: a sentence and its translation, or a text and its label.
+"""Reads and splits rows of two texts: a sentence and its translation, or a text and its label."""
 
-Rows are streamed, so they may be larger than memory.
-"""
-
-import functools
 import gzip
 import hashlib
 import unicodedata
 import zlib
+from typing import NamedTuple
 
 from zoo.errors import DataError
 
-_KINDS = {  # the first bytes of files that are not UTF-8 text
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-    b"PAR1": "Parquet",
-    b"PK\x03\x04": "a ZIP archive, as .xlsx is",
-    b"%PDF": "PDF",
-    b"\xfd7zX": "compressed by xz",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd",
-    b"BZh": "compressed by bzip2",
-}
 _HEADERS = set(  # names of columns
     "label labels class category sentiment text sentence source target src tgt reference "
     "english spanish german french en de es fr".split()
@@ -33,12 +20,9 @@ def read_lines(path):
     try:
         with open(path, "rb") as file:
             head = file.peek(4)[:4]
-            kind = next((kind for start, kind in _KINDS.items() if head.startswith(start)), None)
             is_gzip = head.startswith(b"\x1f\x8b")
-            if kind or b"\0" in head and not is_gzip:
-                raise DataError(
-                    f"{path} is not a text in UTF-8, but {kind or 'binary'}. Convert it."
-                )
+            if b"\0" in head and not is_gzip:
+                raise DataError(f"{path} is not text in UTF-8, but UTF-16 or binary. Convert it.")
             # Text mode would also split at a lone carriage return, and could not report the line
             # number of a decoding error.
             lines = gzip.GzipFile(fileobj=file) if is_gzip else file
@@ -75,102 +59,87 @@ def read_tsv(path, columns):
             )
 
 
-class Rows:
-    """An iterable of rows that can be iterated several times.
+def cleaned(rows):
+    """Normalizes rows of two texts by NFC and strips them.
 
-    Yields (first, second), two str: NFC-normalized and stripped. Rows with an empty side are
-    skipped; duplicates are kept.
-
-    Args:
-        read: function that returns a new iterator of raw rows.
-        keep: function of a normalized first text that returns whether to keep its rows.
-        held_out: function that returns the hashes of second texts, or of both texts with a tab
-            between them, whose rows are left out.
-
-    Attributes:
-        left_out: number of rows that were left out because of `held_out` in the last iteration.
-        empty: number of rows with an empty side in the last iteration.
+    Returns:
+        list of (first, second), two str, without rows that have an empty side; and the number of
+        these.
     """
-
-    def __init__(self, read, keep=lambda first: True, held_out=frozenset):
-        self._read = read
-        self._keep = keep
-        self._held_out = held_out
-        self.left_out = self.empty = 0
-
-    def __iter__(self):
-        self.left_out = self.empty = 0
-        held_out = self._held_out()
-        for row in self._read():
-            first, second = (unicodedata.normalize("NFC", text).strip() for text in row)
-            if self._keep(first):
-                if not (first and second):
-                    self.empty += 1
-                elif held_out and held_out & {_hash(second), _hash(f"{first}\t{second}")}:
-                    self.left_out += 1
-                else:
-                    yield first, second
+    rows = [tuple(unicodedata.normalize("NFC", text).strip() for text in row) for row in rows]
+    kept = [row for row in rows if all(row)]
+    return kept, len(rows) - len(kept)
 
 
-def empty_notes(*parts):
-    """A tuple of a line about the rows of several `Rows` with an empty side, if there are any."""
-    empty = sum(rows.empty for rows in parts)
+def empty_notes(empty):
+    """A tuple of a line about the rows with an empty side, if there are any."""
     return (f"Not used, with an empty column: {empty:,}.",) * bool(empty)
 
 
-def case_notes(names):
-    """A tuple of a line about classes whose names differ only in case or spaces, or of none."""
-    first = {}
-    other = [name for name in names if first.setdefault(name.strip().casefold(), name) != name]
-    return (f"Other classes differ in case or spaces only: {', '.join(other)}.",) * bool(other)
+class Divided(NamedTuple):
+    """Training, validation and test rows.
+
+    Fields:
+        train, valid, test: lists of (first, second), two str.
+        empty: number of rows that are not used because a side is empty.
+        left_out: number of training rows that are not used because they are held out as well.
+    """
+
+    train: list
+    valid: list
+    test: list
+    empty: int
+    left_out: int
 
 
-def divided(read, count, share, seed, name, valid=None, test=None, apart=False):
-    """Splits rows into training, validation and test rows: a list of three `Rows`.
+def divided(rows, share, seed, name, valid=None, test=None, apart=False):
+    """Divides rows into training, validation and test rows: `Divided`.
 
-    The split of a row is decided by a hash of `seed` and its case-folded first text alone, so it is
-    the same on every machine, and rows with the same first text are in the same split.
+    The part of a row is decided by a hash of `seed` and its case-folded first text alone, so it is
+    the same on every machine, and rows with the same first text are in the same part.
 
     Args:
-        read: function that returns a new iterator of rows.
-        count: approximate number of rows.
+        rows: iterable of (first, second), two str; see `cleaned`.
         share: share to hold out for validation and test each, at most about 2,000 rows.
         seed: seed of the choice.
         name: name of the data, for messages.
-        valid, test: functions like `read`; if given, the split is not held out.
+        valid, test: iterables like `rows`; if given, that part is not held out.
         apart: whether to leave out training rows with the second text of a held-out row, and those
             of `valid` and `test`.
 
     Raises:
-        DataError: if a split has no rows.
+        DataError: if a part has no rows.
     """
-    share = min(share, _MAX_HELD_OUT / max(count, 1))
-    missing = {index for index, part in enumerate((valid, test)) if part is None}
-
-    def part_of(first):
-        """0 for validation, 1 for test, 2 for training."""
-        part = int(_hash(first, str(seed)) / 2**64 / share)
-        return part if part in missing else 2
-
-    def rows_of(part, given=None, **options):
-        return Rows(given) if given else Rows(read, lambda x: part_of(x) == part, **options)
-
-    @functools.cache
-    def held_out():
-        own = Rows(read, lambda x: part_of(x) < 2) if missing else ()
-        given = (row for part in (valid, test) if part for row in Rows(part))
-        return {_hash(second) for _, second in own} | {_hash("\t".join(row)) for row in given}
-
-    train = rows_of(2, held_out=held_out if apart else frozenset)
-    parts = [train, rows_of(0, valid), rows_of(1, test)]
-    for purpose, rows in zip(("training", "validation", "test"), parts):
-        if next(iter(rows), None) is None:
-            copies = f", {rows.left_out:,} of them are held out as well" * bool(rows.left_out)
+    is_given = [part is not None for part in (valid, test)]
+    (rows, empty), *others = (cleaned(part or ()) for part in (rows, valid, test))
+    share = min(share, _MAX_HELD_OUT / max(len(rows) + empty, 1))
+    given, drawn = [part for part, _ in others], ([], [], [])
+    for row in rows:
+        part = int(_hash(row[0], str(seed)) / 2**64 / share)  # 0: validation, 1: test
+        drawn[2 if part > 1 or is_given[part] else part].append(row)
+    *own, train = drawn
+    kept = _without_copies(train, own, given) if apart else train
+    parts = [kept, *(own or given for own, given in zip(own, given))]
+    left_out = len(train) - len(kept)
+    for purpose, part in zip(("training", "validation", "test"), parts):
+        if not part:
+            copies = f", {left_out:,} of them are held out as well" * bool(left_out)
             raise DataError(
-                f"{name}: {count:,} rows give none for {purpose}{copies}. Provide more text, or "
-                "separate data for validation and test."
+                f"{name}: {len(rows):,} rows give none for {purpose}{copies}. Provide more text, "
+                "or separate data for validation and test."
             )
-    return parts
+    return Divided(*parts, empty + sum(empty for _, empty in others), left_out)
+
+
+def _without_copies(train, own, given):
+    """Training rows that neither have the second text of a row in `own` nor are in `given`."""
+    seconds = {second.casefold() for part in own for _, second in part}
+    whole = {"\t".join(row).casefold() for part in given for row in part}
+    return [
+        row
+        for row in train
+        if row[1].casefold() not in seconds and "\t".join(row).casefold() not in whole
+    ]
 
 
 def _hash(text, key=""):

@@ -23,19 +23,14 @@ def prepared_builder(name, data_dir, built_in, own_data):
     """
     import tensorflow_datasets as tfds
 
-    if data_dir is not None and not os.path.isdir(data_dir):
-        raise DataError(f"There is no folder {data_dir}.")
-    if os.path.exists(name) and data_dir is None:
-        raise DataError(f"{name} is a path, not the name of a data set: pass {own_data}.")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
-    except tfds.core.DatasetNotFoundError:
+    except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]  # the other lines list all data sets
         raise DataError(
-            f"TensorFlow Datasets has no data set {name!r}, and there is no such folder. "
-            f"`tfds.list_builders()` lists its data sets; `{built_in}` is built in."
+            f"TensorFlow Datasets has no data set {name!r}: {reason} `tfds.list_builders()` lists "
+            f"its data sets; `{built_in}` is built in. For your own data, pass {own_data}."
         ) from None
-    except (ValueError, AssertionError) as error:  # malformed name, unknown config or version
-        raise DataError(f"TensorFlow Datasets cannot find {name!r}. {error}") from None
     if not builder.is_prepared():
         _download(builder, data_dir, built_in, own_data)
         builder = tfds.builder(name)  # the old one does not see files that another process prepared
@@ -48,8 +43,8 @@ def supervised_examples(name, data_dir, own_data, types, description):
     `description` names such examples in messages; for the other arguments see `prepared_builder`.
 
     Returns:
-        The two features; the number of training examples; and for train, validation and test each a
-        function that yields the two values of each example, or None if there is no such split.
+        The two features; and for train, validation and test each an iterator over the two values of
+        each example, or None if there is no such split.
     """
     builder = prepared_builder(name, data_dir, "phrasebook", own_data)
     splits, keys = builder.info.splits, builder.info.supervised_keys or ()
@@ -57,17 +52,14 @@ def supervised_examples(name, data_dir, own_data, types, description):
     if "train" not in splits or len(keys) != 2 or not all(map(isinstance, features, types)):
         raise DataError(f"{name} cannot be used: it needs {description} and a train split.")
 
-    def reader(split):
-        def read():
-            batches = builder.as_dataset(split=split, shuffle_files=False).batch(1000).prefetch(1)
-            for batch in batches.as_numpy_iterator():
-                for row in zip(*(batch[key] for key in keys)):
-                    yield [x.decode() if isinstance(x, bytes) else x for x in row]
+    def read(split):
+        batches = builder.as_dataset(split=split, shuffle_files=False).batch(1000).prefetch(1)
+        for batch in batches.as_numpy_iterator():
+            for row in zip(*(batch[key] for key in keys)):
+                yield [x.decode() if isinstance(x, bytes) else x for x in row]
 
-        return read if split in splits else None
-
-    reads = [reader(split) for split in ("train", "validation", "test")]
-    return features, splits["train"].num_examples, reads
+    names = ("train", "validation", "test")
+    return features, [read(split) if split in splits else None for split in names]
 
 
 def _download(builder, data_dir, built_in, own_data):

@@ -10,9 +10,6 @@ from zoo.data.images import ImageSource, StreamedImages
 from zoo.data.tfds_download import prepared_builder
 from zoo.errors import DataError
 
-_CLASS_NAMES = {  # for data sets that TFDS may have prepared without class names
-    "cifar10": "airplane automobile bird cat deer dog frog horse ship truck".split(),
-}
 _HIDDEN_TEST = ("imagenet2012",)  # data sets whose test split has no labels
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 _BEFORE, _AFTER = 12, 4
@@ -39,30 +36,22 @@ def tfds_images(name, data_dir=None, to_train=True):
 
     own_images = "--data-dir FOLDER, with train/<class>/*.jpg"
     builder = prepared_builder(name, data_dir, "digits", own_images)
-    features, splits = builder.info.features, builder.info.splits
-    if "label" not in features or not isinstance(features["label"], tfds.features.ClassLabel):
-        raise DataError(
-            f'{builder.name} cannot be used: its images need a feature "label" with classes.'
-        )
+    features, splits = dict(builder.info.features.items()), builder.info.splits
     tests = ("validation", "test") if builder.name in _HIDDEN_TEST else ("test", "validation")
     test = next((split for split in tests if split in splits), None)
     train = "train" if to_train else test
-    if "image" not in features or train not in splits or not test:
+    has_classes = isinstance(features.get("label"), tfds.features.ClassLabel)
+    if "image" not in features or not has_classes or train not in splits or not test:
         raise DataError(
-            f"{name} cannot be used: it needs images, a train split, and a test or validation "
-            "split."
+            f'{name} cannot be used: it needs the features "image" and "label", with classes, a '
+            "train split, and a test or validation split."
         )
     parts = (_stream(builder, split) for split in (train, test))
     *size, channels = features["image"].shape
     unused = ", ".join(sorted({*splits} - {"train", test}))
     notes = (f"Tested on the split {test}. Not used: {unused}.",) * bool(unused)
-    return ImageSource(name, *parts, _class_names(builder), (*size, channels or 3), notes)
-
-
-def _class_names(builder):
-    names = list(builder.info.features["label"].names)
-    unnamed = names == [str(label) for label in range(len(names))]
-    return list(_CLASS_NAMES.get(builder.name, names)) if unnamed else names
+    names = list(features["label"].names)
+    return ImageSource(name, *parts, names, (*size, channels or 3), notes)
 
 
 def _stream(builder, split):

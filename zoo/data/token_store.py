@@ -1,15 +1,10 @@
-"""Sequences of token ids: memory-mapped files, in folders that are cached by a key."""
+"""Sequences of token ids, one after the other in memory."""
 
+import array
 import dataclasses
-import hashlib
-import itertools
-import json
-import os
-import pathlib
 
 import numpy as np
 
-from zoo.files import atomic, locked
 from zoo.text import PAD_ID
 
 
@@ -27,16 +22,12 @@ class Sequences:
 
     @classmethod
     def concatenated(cls, sequences):
-        """Concatenates a list of lists of ids."""
-        ids = np.fromiter(itertools.chain.from_iterable(sequences), np.int32)
-        return cls(ids, offsets([*map(len, sequences)]))
-
-    @classmethod
-    def memory_mapped(cls, folder, name):
-        """Opens ``NAME.ids``, the bytes of the ids, and ``NAME_offsets.npy`` in a folder."""
-        ids = np.memmap(folder / f"{name}.ids", np.int32, "r")
-        offsets = np.load(folder / f"{name}_offsets.npy", mmap_mode="r")
-        return cls(np.asarray(ids), np.asarray(offsets))  # faster to index than `np.memmap`
+        """Concatenates an iterable of lists of ids, which may be a stream."""
+        ids, offsets = array.array("i"), array.array("q", [0])
+        for sequence in sequences:
+            ids.extend(sequence)
+            offsets.append(len(ids))
+        return cls(np.array(ids, np.int32), np.array(offsets, np.int64))
 
     def lengths(self, rows):
         """Returns the number of tokens of the sequences with these indices, int64 [rows]."""
@@ -54,42 +45,6 @@ class Sequences:
         return batch
 
 
-def offsets(lengths):
-    """The `offsets` of `Sequences` of these lengths."""
-    return np.cumsum(np.concatenate([[0], lengths]), dtype=np.int64)
-
-
 def by_length(lengths):
     """Returns the indices of lengths, longest first, uint32 [n], and the count of each length."""
     return np.argsort(-lengths, kind="stable").astype(np.uint32), np.bincount(lengths)
-
-
-def cached_folder(root, key, write):
-    """Opens the folder of a key, and creates it if it does not exist.
-
-    The key is everything that the content depends on, and can be stored as JSON. `write` is a
-    function of a path that writes the files into a new folder, which is then renamed, so an
-    incomplete one is never used. A process waits for another one that writes the same folder.
-    Returns the path, in the folder `root`, and whether it existed.
-    """
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    path = pathlib.Path(root) / digest[:10]
-    if path.is_dir():
-        return path, True
-    with locked(path):
-        if path.is_dir():
-            return path, True
-        with atomic(path) as partial:
-            partial.mkdir()
-            write(partial)
-    return path, False
-
-
-def file_key(path):
-    """Part of a key: path, size and modification time of a file; only the path if it is missing."""
-    path = os.path.realpath(path)
-    try:
-        status = os.stat(path)
-    except OSError:
-        return [path]
-    return [path, status.st_size, status.st_mtime_ns]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from zoo.text.layout import MARKS, NO_TEXT, SENTENCE, SPACE_FOLLOWS, UNMARKS
+from zoo.text.layout import NO_TEXT, SENTENCE, SPACE_FOLLOWS
 
 _END = b"\xff"  # after each field; this byte does not occur in UTF-8
 
@@ -32,15 +32,11 @@ class Layout(NamedTuple):
 
 def split_sentences(texts):
     """`zoo.text.layout.split_sentences` for string [B], valid UTF-8: returns a `Layout`."""
-    for pattern, new in MARKS:
-        texts = tf.strings.regex_replace(texts, pattern, new)
     ended = tf.strings.regex_replace(texts, SENTENCE, rb"\1" + _END + rb"\2" + _END)
     fields = tf.strings.split(ended, _END)
-    is_part, found = tf.ragged.range(fields.row_lengths()).flat_values % 2 == 1, fields.flat_values
-    for pattern, new in UNMARKS:
-        found = tf.strings.regex_replace(found, pattern, new)
-    is_part &= ~tf.strings.regex_full_match(found, NO_TEXT)
-    return Layout(found, fields.value_rowids(), tf.where(is_part)[:, 0])
+    is_part = tf.ragged.range(fields.row_lengths()).flat_values % 2 == 1
+    is_part &= ~tf.strings.regex_full_match(fields.flat_values, NO_TEXT)
+    return Layout(fields.flat_values, fields.value_rowids(), tf.where(is_part)[:, 0])
 
 
 def join_parts(layout, counts, translations, scores, errors):

@@ -9,7 +9,7 @@ import numpy as np
 from zoo.data.image_folder import TEST, TRAIN, by_name, class_folders, subfolder
 from zoo.data.images import StreamedImages, digits
 from zoo.data.parallel_text import file_pair, tsv_pairs
-from zoo.data.text_rows import Rows, empty_notes, read_lines, read_tsv
+from zoo.data.text_rows import cleaned, empty_notes, read_lines, read_tsv
 from zoo.data.tfds_images import tfds_images
 from zoo.errors import DataError, needed
 
@@ -113,26 +113,25 @@ def read_labels(path, count):
 
 def labeled_texts(data):
     """Reads a TSV file: label, tab, text."""
-    labels, texts, notes = _columns(lambda: read_tsv(data, "label, tab, text"), data)
+    labels, texts, notes = _columns(read_tsv(data, "label, tab, text"), data)
     names, numbers = np.unique(labels, return_inverse=True)
     return Labeled(texts, numbers[:, None].tolist(), names.tolist(), notes)
 
 
-def _columns(read, data):
-    """Both columns of the rows that `read` yields, and notes."""
-    rows = Rows(read)
-    columns = [list(column) for column in zip(*rows)]
-    if not columns:
+def _columns(rows, data):
+    """Both columns of rows, as lists, and notes."""
+    rows, empty = cleaned(rows)
+    if not rows:
         raise DataError(f"{data} has no texts.")
-    return *columns, empty_notes(rows)
+    return *map(list, zip(*rows)), empty_notes(empty)
 
 
 def sentence_pairs(data, target=None):
     """Reads a TSV file, a pair of files, or a test set that sacrebleu has downloaded before."""
     if data.startswith(_TEST_SET):
         return _test_set(data.removeprefix(_TEST_SET))
-    read = file_pair(data, target)[0] if target else lambda: tsv_pairs(data)
-    sources, references, notes = _columns(read, data)
+    rows = file_pair(data, target) if target else tsv_pairs(data)
+    sources, references, notes = _columns(rows, data)
     return Labeled(sources, [references], notes=notes)
 
 

@@ -3,9 +3,7 @@
 The rule is one regular expression with the same matches in Python's `re` and in RE2, the library of
 TensorFlow's graphs. RE2 has no look-ahead: a full stop that does not end a sentence is matched
 together with the characters that follow it. Characters are listed, as the Unicode classes of the
-two libraries may differ. Before, `MARKS` insert noncharacters of Unicode where the rule depends on
-the surroundings: around HTML tags that end lines, between cells, and in place of the Greek question
-mark. Exports copy this file, so it imports nothing but `re`.
+two libraries may differ. Exports copy this file, so it imports nothing but `re`.
 
 Source of the full stops: Unicode Standard Annex 29, "Unicode Text Segmentation", section 5.
 """
@@ -16,7 +14,7 @@ _BREAK = "\t-\r\x1c-\x1e\x85\u2028\u2029"  # lines and cells of tables are trans
 _BLANK = (  # other spaces, of zero width as well
     " \x1f\xa0\u1680\u2000-\u200b\u200e\u200f\u202a-\u202f\u205f\u2060\u2066-\u2069\u3000\ufeff"
 )
-_STOP = ".!?…\u037e\ufdd2"  # ends a sentence before a space, or before Chinese characters
+_STOP = ".!?…\u037e"  # ends a sentence before a space, or before Chinese characters
 _FULL_STOP = (  # ends a sentence before anything
     "\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0964\u0965"  # Armenian to Devanagari
     "\u0f0e\u104b\u1362\u1367\u1368\u166e\u1735\u1736\u17d4\u17d5"  # Tibetan to Khmer
@@ -54,7 +52,7 @@ def _any(words):
     return "|".join(sorted((word.replace(".", r"\.") for word in words), key=len, reverse=True))
 
 
-_SPACE = f"{_BREAK}{_BLANK}\ufdd0\ufdd1"
+_SPACE = f"{_BREAK}{_BLANK}"
 _STOPS, _IN_WORD = f"{_STOP}{_FULL_STOP}", f"[^{_SPACE}{_STOP}{_FULL_STOP}{_OPEN}]"
 _CLOSES = rf"(?:[{_CLOSE}]|[{_BLANK}]»|\[[0-9]+\]|</[A-Za-z]+>)*"  # [1]: notes; </b>
 _FOLLOWS = f"[^{_SPACE}{_STOPS}{_CLOSE}<"
@@ -79,9 +77,9 @@ _END = f"[{_STOPS}]+{_CLOSES}"
 _ENUMERATED = rf"(?:[(\[]?[0-9]+[.)][{_BLANK}]+)?"  # "1. The first item"
 
 # The characters before a sentence, and the sentence, which is empty at the end of a text. Before it
-# are spaces, HTML tags, or the beginning of a line of Markdown: of a heading, an item or a quote.
+# are spaces, or the beginning of a line of Markdown: of a heading, an item or a quote.
 SENTENCE = (
-    f"((?:\ufdd0[^\ufdd1]*\ufdd1|(?:#+|[-*+>|•]|\\[[ xX]\\])[{_BLANK}]|[{_BREAK}{_BLANK}])*)"
+    f"((?:(?:#+|[-*+>|•]|\\[[ xX]\\])[{_BLANK}]|[{_SPACE}])*)"
     f"({_ENUMERATED}(?:{_UNITS})(?:[{_BLANK}]*(?:{_UNITS}))*(?:[{_BLANK}]*{_END})?|{_END}|$)"
 )
 # Parts that are not translated: punctuation, lines, arrows, emoji.
@@ -92,14 +90,6 @@ NO_TEXT = (
 )
 # The end of a translation after which a space is inserted.
 SPACE_FOLLOWS = f"(?s).*[.,;:!?…][{_CLOSE}]*"
-_TAGS = "p|div|br|hr|[uod]l|li|d[dt]|h[1-6]|table|t[dhr]|t(?:head|body|foot)|caption|blockquote|pre"
-_TAGS += "|html|head|body|title|main|section|article|header|footer|nav|aside|form|option|figcaption"
-MARKS = (  # patterns and their replacements
-    (rf"(?i)(</?(?:{_TAGS})(?:[{_BREAK}{_BLANK}/][^<>]*)?>|<!--[^<>]*-->)", "\ufdd0\\1\ufdd1"),
-    (rf"([{_BLANK}]\|)", "\ufdd0\\1\ufdd1"),
-    ("([\u0370-\u03ff\u1f00-\u1fff]);", "\\1\ufdd2"),
-)
-UNMARKS = (("[\ufdd0\ufdd1]", ""), ("\ufdd2", ";"))
 _SENTENCE, _NO_TEXT = re.compile(SENTENCE), re.compile(NO_TEXT)
 _CLAUSES, _WORDS = r"(?<=[;:…])\s+|(?<=[，、；：])", r"\s+"
 
@@ -112,7 +102,7 @@ def split_sentences(text):
         sentences: without line breaks and tabs, without spaces at their ends, and with a letter or
         a number.
     """
-    fields, at, text = [""], 0, _replaced(text, MARKS)
+    fields, at = [""], 0
     while at < len(text) and (match := _SENTENCE.match(text, at)):
         between, sentence = match.groups()
         fields[-1] += between
@@ -122,13 +112,7 @@ def split_sentences(text):
         else:
             fields += [sentence, ""]
     fields[-1] += text[at:]
-    return [_replaced(field, UNMARKS) for field in fields]
-
-
-def _replaced(text, patterns):
-    for pattern, new in patterns:
-        text = re.sub(pattern, new, text)
-    return text
+    return fields
 
 
 def join_sentences(fields, translations):

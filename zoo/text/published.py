@@ -9,7 +9,7 @@ import itertools
 import json
 
 from zoo.errors import TokenizerError, needed
-from zoo.text.checks import check_vocab, checked_ids, checked_texts
+from zoo.text.checks import checked_ids, checked_texts
 
 CONTINUATION = "##"  # begins BERT's tokens that continue a word
 
@@ -54,12 +54,12 @@ class LibraryTokenizer:
         if self.kind not in ("BPE", "WordPiece"):
             raise TokenizerError(f"A tokenizer must be BPE or WordPiece. Received: {self.kind}.")
         library.encode_special_tokens = True  # as ordinary text
-        check_vocab(self.vocab, self.vocab_size)
-        unknown = [self.settings["model"].get("unk_token")]
-        required = BYTE_ALPHABET if self.kind == "BPE" else unknown
-        missing = [token for token in required if token not in self.vocab]
-        if missing:
-            raise TokenizerError(f"The vocabulary has no token {missing[0]!r}.")
+        if {*self.vocab.values()} != {*range(self.vocab_size)}:
+            raise TokenizerError("The ids of the vocabulary must be 0, 1, 2 and so on, each once.")
+        unknown = self.settings["model"].get("unk_token")
+        for token in BYTE_ALPHABET if self.kind == "BPE" else [unknown]:
+            if token not in self.vocab:
+                raise TokenizerError(f"The vocabulary has no token {token!r}.")
 
     def __reduce__(self):  # a copy of `_library` would forget `encode_special_tokens`
         return type(self), (self.content,)

@@ -9,16 +9,15 @@ section 3.2 (bpe). The library `sentencepiece` implements it.
 import dataclasses
 import functools
 import io
-import itertools
 import re
 
 import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
-from zoo.errors import TokenizerError
+from zoo.errors import TokenizerError, check_choice
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.checks import check_vocab, checked_ids, checked_text, checked_texts
+from zoo.text.checks import checked_ids, checked_texts
 
 KINDS = {"unigram": "unigram", "bpe": "bpe", "word": "word", "character": "char"}
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
@@ -80,8 +79,7 @@ class SentencePieceTokenizer:
             values = {"unknown": own.unk_id(), "control": control, "vocab_size": size}
             for name, value in values.items():  # the way of a frozen dataclass
                 object.__setattr__(self, name, value)
-        check_vocab(self.vocab or {}, self.vocab_size)
-        checked_ids([self.unknown, *self.prefix], self.vocab_size)
+        checked_ids([*(self.vocab or {}).values(), self.unknown, *self.prefix], self.vocab_size)
 
     def __reduce__(self):  # the library's objects in cached properties cannot be copied
         return type(self), tuple(getattr(self, each.name) for each in dataclasses.fields(self))
@@ -197,35 +195,30 @@ def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"
     - "identity": none, but "▁" (U+2581) is a space. Spaces are kept, except by the kind "word".
 
     Args:
-        lines: iterable of str, iterated once.
+        lines: iterable of str.
         kind: "unigram", "bpe", "word" or "character".
         vocab_size: maximum number of ids; a small corpus gives fewer.
         normalization: "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf" or "identity".
 
     Raises:
-        TokenizerError: if the kind or the normalization is unknown, the size is too small or there
-            is no text.
+        ValueError: if the kind or the normalization is unknown.
+        TokenizerError: if the size is too small, or there is no text.
     """
-    given = (("kind", kind, KINDS), ("normalization", normalization, NORMALIZATIONS))
-    for name, value, choices in given:
-        if value not in choices:
-            raise TokenizerError(
-                f"{name} must be one of {', '.join(choices)}. Received: {name}={value!r}."
-            )
+    check_choice("kind", kind, tuple(KINDS))
+    check_choice("normalization", normalization, NORMALIZATIONS)
     if not isinstance(vocab_size, int) or not _SMALLEST <= vocab_size <= _LARGEST:
         raise TokenizerError(
             f"vocab_size must be an integer from {_SMALLEST}, the number of control ids and bytes, "
             f"to {_LARGEST}. Received: {vocab_size}."
         )
-    failed, written = [], io.BytesIO()
-    keeps_spaces = normalization == "identity" and kind != "word"
-    parts = _parts(lines, failed)
-    first = next(parts, None)
-    if first is None:
+    lines = [line for line in checked_texts(list(lines)) if line.strip()]
+    if not lines:
         raise TokenizerError("There is no text to train a tokenizer on: all lines are empty.")
+    starts = ((line, start) for line in lines for start in range(0, len(line), _LONGEST_LINE))
+    keeps_spaces, written = normalization == "identity" and kind != "word", io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=itertools.chain([first], parts),
+            sentence_iterator=(line[start : start + _LONGEST_LINE] for line, start in starts),
             model_writer=written,
             model_type=KINDS[kind],
             vocab_size=vocab_size,
@@ -234,23 +227,6 @@ def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"
             **_TRAINING,
         )
     except RuntimeError as error:
-        if failed:
-            raise failed[0] from None
         message = re.sub(r"^.*\] *| or decrease character_coverage.*option", "", str(error))
         raise TokenizerError(f"The tokenizer cannot be trained: {message}") from None
     return SentencePieceTokenizer(written.getvalue())
-
-
-def _parts(lines, failed):
-    """Yields lines in parts that the library takes; an error goes to the list `failed` as well.
-
-    The library reports errors of an iterator as errors of its own.
-    """
-    try:
-        for index, line in enumerate(lines):
-            checked_text(line, index)
-            for start in range(0, len(line), _LONGEST_LINE) if line.strip() else ():
-                yield line[start : start + _LONGEST_LINE]
-    except Exception as error:
-        failed.append(error)
-        raise

@@ -6,11 +6,6 @@ from zoo.text import BOS_ID, EOS_ID, PAD_ID
 SPECIAL_TOKENS = SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
-def encode_texts(tokenizer, texts, special=SPECIAL_TOKENS):
-    """The tokens of each text for a text classifier: the start token, its own, the end token."""
-    return [[special.start, *ids, special.end] for ids in tokenizer.encode(list(texts))]
-
-
 def truncated(row, limit):
     """The first tokens of a row that is too long, and the end token."""
     return row if len(row) <= limit else [*row[: limit - 1], row[-1]]

@@ -35,9 +35,7 @@ class Alignment(NamedTuple):
     target: list[str]
 
 
-def encode(
-    tokenizer, texts, limit, end, first=None, name="Text", advice="Shorten it.", owners=None
-):
+def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorten it."):
     """Tokenizes texts: `first`, if it is given, the tokens of the text, `end`.
 
     Args:
@@ -46,7 +44,6 @@ def encode(
         limit: maximum number of tokens of a text.
         end, first: token ids.
         name, advice: how an error names a text, and what to do about it.
-        owners: the numbers by which errors name the texts; by default their indices.
 
     Raises:
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
@@ -56,8 +53,8 @@ def encode(
     for index, row in enumerate(rows):
         if len(row) > limit:
             raise TaskError(
-                f"{name} {owners[index] if owners else index} is too long: {len(row)} tokens, and "
-                f"the model takes {limit}. {advice} It begins: {texts[index][:60]!r}."
+                f"{name} {index} is too long: {len(row)} tokens, and the model takes {limit}. "
+                f"{advice} It begins: {texts[index][:60]!r}."
             )
     return rows
 
@@ -80,20 +77,17 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
         raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
     if not isinstance(sentences, bool):
         raise TaskError(f"sentences must be True or False. Received: sentences={sentences!r}.")
-    layouts, parts, owners = [], [], []
-    for index, text in enumerate(checked_texts(texts)):
+    layouts, parts = [], []
+    for text in checked_texts(texts):
         code = _language_code(tokenizer, text)  # of all parts
         body = text[len(code) :]
         fields = split_sentences(body) if sentences else ["", body, ""] if body.strip() else [""]
         if too_long == "split":
-            fits = functools.partial(_fits, tokenizer, limit, code)
-            fields = split_long(fields, fits)
+            fields = split_long(fields, functools.partial(_fits, tokenizer, limit, code))
         layouts.append(fields)
         parts += [code + part for part in fields[1::2]]
-        owners += [index] * (len(fields) // 2)
-    name = "A sentence of text" if sentences else "Text"
-    advice = 'Shorten it, or translate it with too_long="split".'
-    return layouts, encode(tokenizer, parts, limit, end, None, name, advice, owners)
+    name, advice = "Sentence" if sentences else "Text", 'Shorten it, or pass too_long="split".'
+    return layouts, encode(tokenizer, parts, limit, end, None, name, advice)
 
 
 def _fits(tokenizer, limit, code, part):

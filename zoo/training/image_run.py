@@ -71,7 +71,7 @@ def train_classifier(
     """
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
     validated = data.test if data.valid is None else data.valid
-    for line in (*data.notes, *(f"skipped: {line}" for line in data.skipped)) * run.is_chief:
+    for line in (*data.notes, *(f"skipped: {line}" for line in data.unreadable())) * run.is_chief:
         print(line)
     summary = f"{len(data.train):,} images, classes {fingerprint(names)}"
     config = {"data": summary, "preprocessing": preprocessing.to_dict()}
