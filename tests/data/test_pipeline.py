@@ -8,7 +8,7 @@ from PIL import Image
 from tests.data.test_worker_batches import as_replicas_get_them
 from zoo.data import pipeline, plain_text
 from zoo.data.image_folder import image_folder
-from zoo.data.images import Images, StreamedImages
+from zoo.data.images import Images, StreamedImages, unreadable_images_named
 from zoo.data.preprocessing import ImagePreprocessing, random_resized_crop
 from zoo.errors import DataError, UserError
 from zoo.training import rand_augment
@@ -164,53 +164,17 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_images_that_cannot_be_read_have_no_weight(folder, capsys):
-    """They are met in a batch; the other rows are what they would have been."""
-    options = {
-        "augment": Augmentation(randaugment_num_ops=0, mix_probability=0.0),
-        "min_crop_area": 0.2,
-        "seed": 4,
-    }
+def test_images_that_cannot_be_read_are_named(folder):
     data = image_folder(folder).dataset((8, 8), streamed=True)
-    batches = pipeline.training_batches(data.train, 2, 12, **options)
-    before = list(batches.whole().take(3).as_numpy_iterator())
     lost = folder / "train" / "a" / "10.jpg"
     lost.write_bytes(lost.read_bytes()[:150])
-    after = list(batches.whole().take(3).as_numpy_iterator())
-    found = 0
-    for old, new in zip(before, after):
-        good = new[2] > 0
-        found += (~good).sum()
-        for known, values in zip(old, new):
-            np.testing.assert_array_equal(values[good], known[good])
-    assert found == 1 and (new[0].dtype == np.uint8)
-    [message] = data.train.skipped.values()
-    assert "10.jpg cannot be read" in message and message in capsys.readouterr().out
-
-
-def test_an_unreadable_image_gives_no_label_to_those_it_is_mixed_with(folder):
-    """The batch is one group; one of its images, of class b, cannot be read."""
-    data = image_folder(folder).dataset((8, 8), streamed=True)
-    mixup = Augmentation(randaugment_num_ops=0, mixup_alpha=1.0, cutmix_alpha=0.0)
-    batches = pipeline.training_batches(data.train, 2, 16, mixup).whole()
-    [before] = batches.take(1).as_numpy_iterator()
-    for path in folder.rglob("b/*.jpg"):
-        if path.stem < "09":
-            path.write_bytes(b"oops")
-    [after] = batches.take(1).as_numpy_iterator()
-    assert (after[2] == 0).any()
-    np.testing.assert_allclose(after[1][:, 0], before[1][:, 0], atol=1e-6)
-    assert (after[1][:, 1] < before[1][:, 1] - 0.01).any()
-
-
-def test_a_folder_of_unreadable_images_ends_training(folder):
-    data = image_folder(folder).dataset((8, 8), streamed=True)
-    for path in folder.rglob("*.jpg"):
-        path.write_bytes(b"oops")
-    with pytest.raises(tf.errors.OpError, match="images cannot be read, the last: .*jpg"):
-        next(iter(pipeline.training_batches(data.train, 2, 12).whole()))
-    with pytest.raises(DataError, match="of 36 images cannot be read"):
-        data.train.check()
+    batches = pipeline.training_batches(data.train, 2, 12, min_crop_area=0.2).whole()
+    message = "1 of 36 images cannot be read. Repair or remove them: .*10.jpg cannot be read as"
+    with pytest.raises(DataError, match=message), unreadable_images_named(data.train, None):
+        arrays = list(batches.take(3).as_numpy_iterator())
+        assert not arrays
+    with unreadable_images_named(data.test):
+        assert len(list(pipeline.test_batches(data.test, 2, 3).whole())) == 2
 
 
 def test_random_crops_are_parts_of_the_image(folder):

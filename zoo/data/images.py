@@ -3,6 +3,7 @@
 Axes: H image height, W image width, C channels, n images.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -19,7 +20,7 @@ from zoo.errors import DataError
 
 _MEMORY_LIMIT = 2**29  # bytes of images that are decoded once, at the start
 _STATISTICS = 10_000, 1_000  # images for mean and deviation: of those in memory, of files
-_MAX_SKIPPED = 10  # unreadable images that are tolerated; a tenth of all, if that is more
+_MAX_NAMED = 5  # images in a message
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,12 +30,10 @@ class Images:
     Args:
         pixels: uint8 [n, H, W, C].
         labels: int32 [n].
-        skipped: {number in their source: message} of images that could not be read.
     """
 
     pixels: np.ndarray
     labels: np.ndarray
-    skipped: dict = dataclasses.field(default_factory=dict)
 
     def __len__(self):
         return len(self.labels)
@@ -46,14 +45,12 @@ class Images:
 
     def subset(self, numbers):
         """Returns the images with these indices, int64 [m], in this order."""
-        return Images(self.pixels[numbers], self.labels[numbers], self.skipped)
+        return Images(self.pixels[numbers], self.labels[numbers])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StreamedImages:
     """Labeled images that are read and decoded when they are needed.
-
-    Images that cannot be read are skipped and counted.
 
     Args:
         numbers: int64 [n], the numbers of these images in their source.
@@ -62,16 +59,12 @@ class StreamedImages:
         name: function of a number, an int, that returns the name of the image for messages.
         preprocessing: `ImagePreprocessing` that resizes and crops the images; required to decode
             them.
-
-    Attributes:
-        skipped: {number: message} of the images that could not be read so far.
     """
 
     numbers: np.ndarray
     read: Callable
     name: Callable
     preprocessing: ImagePreprocessing | None = None
-    skipped: dict = dataclasses.field(default_factory=dict)
 
     def __len__(self):
         return len(self.numbers)
@@ -83,7 +76,7 @@ class StreamedImages:
 
     def subset(self, places):
         """Returns the images with these indices, int64 [m], in this order."""
-        return dataclasses.replace(self, numbers=self.numbers[places], skipped={})
+        return dataclasses.replace(self, numbers=self.numbers[places])
 
     @functools.cached_property
     def labels(self):
@@ -97,7 +90,18 @@ class StreamedImages:
 
     @tf.autograph.experimental.do_not_convert  # which takes a second, and changes nothing
     def in_memory(self):
-        """Returns `Images` of all that can be read."""
+        """Decodes all images: returns `Images`; raises `DataError` as `check` does."""
+        pixels, labels = map(np.concatenate, zip(*self._decoded()))
+        return Images(pixels, labels.astype(np.int32))
+
+    def check(self):
+        """Decodes all images, and raises `DataError` that names those that cannot be read."""
+        for _ in self._decoded():
+            pass
+
+    @tf.autograph.experimental.do_not_convert
+    def _decoded(self):
+        """Yields batches of pixels and labels; then raises `DataError` if images are missing."""
 
         def decode(number):
             image, label = self.read(number)
@@ -105,14 +109,18 @@ class StreamedImages:
 
         examples = tf.data.Dataset.from_tensor_slices(self.numbers)
         examples = examples.map(decode, tf.data.AUTOTUNE).ignore_errors()
-        nothing = [np.zeros((0, *spec.shape), spec.dtype.name) for spec in examples.element_spec]
         batches, size = examples.batch(100).prefetch(2).as_numpy_iterator(), -(-len(self) // 100)
         options = {"unit": "image", "unit_scale": 100, "leave": False, "disable": None}
-        progress = tqdm(batches, "reading images", size, **options)
-        found, pixels, labels = map(np.concatenate, zip(nothing, *progress))
-        lost = np.setdiff1d(self.numbers, found).tolist()
-        problems = {number: self._problem(number) for number in lost}
-        return Images(pixels, labels.astype(np.int32), problems)
+        missing = {*self.numbers.tolist()}
+        for numbers, *batch in tqdm(batches, "reading images", size, **options):
+            missing -= {*numbers.tolist()}
+            yield batch
+        if missing:
+            problems = map(self._problem, sorted(missing)[:_MAX_NAMED])
+            raise DataError(
+                f"{len(missing):,} of {len(self):,} images cannot be read. Repair or remove them: "
+                + " ".join(problems)
+            )
 
     def _problem(self, number):
         """Why an image cannot be read."""
@@ -124,21 +132,20 @@ class StreamedImages:
         except tf.errors.NotFoundError:  # a link to a missing file
             return f"There is no image {name}."
 
-    def skip(self, numbers):
-        """Records that the images of these numbers, int [any], cannot be read; see `check`."""
-        for number in map(int, numbers):
-            if number not in self.skipped:
-                self.skipped[number] = f"{self.name(number)} cannot be read as an image."
-                print(f"skipped: {self.skipped[number]}")
-        self.check()
 
-    def check(self):
-        """Raises `DataError` if more than ten images, and a tenth of all, cannot be read."""
-        if len(self.skipped) > max(_MAX_SKIPPED, len(self) // 10):
-            raise DataError(
-                f"{len(self.skipped):,} of {len(self):,} images cannot be read, the last: "
-                f"{self.name(next(reversed(self.skipped)))}."
-            )
+@contextlib.contextmanager
+def unreadable_images_named(*parts):
+    """Context in which an error of TensorFlow becomes a `DataError` if `check` of a part raises it.
+
+    The parts are `Images`, `StreamedImages` or None.
+    """
+    try:
+        yield
+    except tf.errors.OpError:
+        for part in parts:
+            if isinstance(part, StreamedImages):
+                part.check()
+        raise
 
 
 class ImageDataset(NamedTuple):
@@ -176,17 +183,10 @@ class ImageDataset(NamedTuple):
         train, valid = (self.train.subset(np.sort(part)) for part in (train, valid))
         return self._replace(train=train, valid=valid)
 
-    def unreadable(self):
-        """Returns a line for each image that could not be read so far."""
-        parts = (part for part in (self.train, self.test, self.valid) if part is not None)
-        return [*dict.fromkeys(line for part in parts for line in part.skipped.values())]
-
     def preprocessing(self):
         """Returns preprocessing with the size, mean and deviation of the training images."""
         in_memory = isinstance(self.train, Images)
         pixels = sample(self.train, _STATISTICS[0] if in_memory else _STATISTICS[1]).pixels
-        if not len(pixels):
-            raise DataError("None of the training images can be read.")
         # sums of integers are exact, and these do not copy the images
         count, squares = pixels[..., 0].size, np.einsum("nhwc,nhwc->c", pixels, pixels, dtype="i8")
         mean = pixels.sum((0, 1, 2), np.int64) / count
@@ -234,7 +234,7 @@ class ImageSource(NamedTuple):
 
         Raises:
             DataError: if `image_size` is missing, there are fewer than `train_examples` images, or
-                none can be read.
+                some cannot be read.
         """
         *size, channels = self.image_shape
         if preprocessing is None:
@@ -254,9 +254,6 @@ class ImageSource(NamedTuple):
         if streamed or size > _MEMORY_LIMIT:
             return ImageDataset(train, test, self.class_names, self.notes)
         train, test = train.in_memory(), test.in_memory()
-        for part in (train, test):
-            if not len(part):
-                raise DataError(f"None of the images can be read: {min(part.skipped.values())}")
         notes = (*self.notes, *_shared_notes(train, test))
         return ImageDataset(train, test, self.class_names, notes)
 
@@ -312,7 +309,7 @@ def _stratified(labels, count, seed):
 
 
 def sample(images, count):
-    """Returns up to `count` evenly spaced images, as `Images`; unreadable ones are left out."""
+    """Returns up to `count` evenly spaced images, as `Images`."""
     count = min(count, len(images))
     images = images.subset(np.linspace(0, len(images) - 1, count).astype("int64"))
     return images if isinstance(images, Images) else images.in_memory()

@@ -44,7 +44,7 @@ def training_batches(
 
     An epoch has `steps_per_epoch` batches. A row of a batch depends only on `seed`, its step and
     its number, so a resumed run sees the same batches as an uninterrupted one, and any number of
-    workers computes the same rows. An image that cannot be read has weight 0.
+    workers computes the same rows.
 
     Args:
         images: `zoo.data.images.Images` or `StreamedImages`.
@@ -83,13 +83,13 @@ def training_batches(
             size, channels = images.image_shape[:2], images.image_shape[2]
             return random_resized_crop(image, own, size, channels, min_crop_area)
 
-        def batch(step, pixels, labels, readable):
+        def batch(step, pixels, labels):
             labels = tf.one_hot(labels, num_classes)
             if augment is not None:
                 augmented = BatchRows(tf.constant(rows), batch_size)
                 pixels, labels = augment(pixels, labels, _seed(seed, step), augmented)
             labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
-            return split_parts(pixels, labels, readable / batch_size)
+            return split_parts(pixels, labels, tf.fill([len(rows)], 1 / batch_size))
 
         batches = tf.data.Dataset.counter(first_step).map(numbers)
         read = _read(images, batches, rows, None if min_crop_area is None else crop)
@@ -113,11 +113,12 @@ def test_batches(images, num_classes, batch_size):
         rows, split_parts = _worker_rows(batch_size, context)
 
         def numbers(step):
-            wanted = step * batch_size + tf.cast(rows, tf.int64)
-            return wanted, tf.minimum(wanted, len(images) - 1)
+            places = step * batch_size + tf.cast(rows, tf.int64)
+            return step, tf.minimum(places, len(images) - 1)
 
-        def batch(wanted, pixels, labels, readable):
-            weights = tf.where(wanted < len(images), readable * steps / len(images), 0.0)
+        def batch(step, pixels, labels):
+            places = step * batch_size + tf.cast(rows, tf.int64)
+            weights = tf.where(places < len(images), steps / len(images), 0.0)
             return split_parts(pixels, tf.one_hot(labels, num_classes), weights)
 
         read = _read(images, tf.data.Dataset.range(steps).map(numbers), rows)
@@ -151,52 +152,25 @@ def _seed(seed, step):
 def _read(images, steps, rows, crop=None):
     """Reads the images of each batch.
 
-    `steps` is a data set of (any tensor, int64 [b], the indices of the images), and `crop` a
-    function of (encoded image, this tensor, row) that returns uint8 [H, W, C]. Returns a data set
-    of (this tensor, uint8 [b, H, W, C], labels int32 [b], float32 [b]). The last is 1, or 0 if an
-    image cannot be read: it is then black, with the label -1.
+    `steps` is a data set of (step, int64 [b], the indices of the images), and `crop` a function of
+    (encoded image, step, row) that returns uint8 [H, W, C]. Returns a data set of (step, uint8
+    [b, H, W, C], labels int32 [b]).
     """
     if isinstance(images, Images) and crop is None:
         # A graph captures tensors by reference, but embeds arrays as constants.
         arrays = tf.constant(images.pixels), tf.constant(images.labels)
 
-        def read(first, places):
-            return first, *(tf.gather(array, places) for array in arrays), tf.ones([len(rows)])
+        def read(step, places):
+            return step, *(tf.gather(array, places) for array in arrays)
 
         return steps.map(read, tf.data.AUTOTUNE)
 
-    def batch(first, places):
-        numbers = tf.gather(images.numbers, places)
+    def examples(step, places):
+        return tf.data.Dataset.from_tensor_slices((tf.fill([len(rows)], step), places, rows))
 
-        def example(place):
-            image, label = images.read(numbers[place])
-            row = tf.gather(rows, place)
-            return place, images.fit(image) if crop is None else crop(image, first, row), label
+    def example(step, place, row):
+        image, label = images.read(tf.gather(images.numbers, place))
+        return step, images.fit(image) if crop is None else crop(image, step, row), label
 
-        nothing = tf.zeros([0], tf.int64), tf.zeros([0, *images.image_shape], tf.uint8)
-        nothing = tf.data.Dataset.from_tensors((*nothing, tf.zeros([0], tf.int32)))
-        examples = tf.data.Dataset.range(len(rows)).map(example, tf.data.AUTOTUNE)
-        # One batch of the images that can be read, perhaps without rows.
-        readable = examples.ignore_errors().batch(len(rows)).concatenate(nothing).take(1)
-        return readable.map(lambda *rest: (first, *_whole(images, numbers, *rest)))
-
-    return steps.interleave(batch, cycle_length=2, num_parallel_calls=2, deterministic=True)
-
-
-def _whole(images, numbers, places, pixels, labels):
-    """Inserts rows for images that cannot be read, and records them; see `_read`."""
-    size = tf.shape(numbers, tf.int64)
-    readable = tf.scatter_nd(places[:, None], tf.ones_like(places, tf.float32), size)
-
-    def filled():
-        missing = tf.boolean_mask(numbers, readable == 0.0)
-        skip = tf.numpy_function(lambda missing: images.skip(missing) or 0, [missing], tf.int64)
-        with tf.control_dependencies([skip]):
-            shape = tf.concat([size, tf.shape(pixels, tf.int64)[1:]], axis=0)
-            return tf.scatter_nd(places[:, None], pixels, shape)
-
-    # scattering is slow, so it is only done if an image is missing
-    pixels = tf.cond(tf.reduce_all(readable == 1.0), lambda: pixels, filled)
-    pixels = tf.ensure_shape(pixels, (None, *images.image_shape))
-    # the one-hot label of -1 is all zeros
-    return pixels, tf.scatter_nd(places[:, None], labels + 1, size) - 1, readable
+    batches = steps.flat_map(examples).map(example, tf.data.AUTOTUNE).batch(len(rows))
+    return batches.map(lambda steps, *batch: (steps[0], *batch))

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
+from zoo.data.images import unreadable_images_named
 from zoo.data.plain_text import concatenated_tokens, evaluation_windows, read_texts
 from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import CheckpointError, DataError, UserError
@@ -136,12 +137,16 @@ def _image_scores(classifier, data):
         probabilities = classifier.probabilities(
             images.numbers, read=lambda number: images.read(number)[0].numpy()
         )
-        images.skip(images.numbers[np.isnan(probabilities[:, 0])])
+        refused = images.numbers[np.isnan(probabilities[:, 0])].tolist()
+        if refused:
+            name = images.name(refused[0])
+            notes = (*notes, f"Not used, refused by the export: {len(refused):,}, such as {name}.")
     else:
         images = dataclasses.replace(images, preprocessing=classifier.preprocessing)
-        probabilities = image_probabilities(classifier, images)
+        with unreadable_images_named(images):
+            probabilities = image_probabilities(classifier, images)
     scores = _class_scores(probabilities, labels, names)
-    return {**scores, "skipped": [*images.skipped.values()], "notes": [*data.notes, *notes]}
+    return {**scores, "notes": [*data.notes, *notes]}
 
 
 def _text_scores(classifier, data):

@@ -1,13 +1,11 @@
 """The images, the augmentation and the training run of an image classifier."""
 
-import contextlib
 import dataclasses
 
 import keras
-import tensorflow as tf
 
 from zoo.data.image_folder import image_folder
-from zoo.data.images import StreamedImages, digits
+from zoo.data.images import digits, unreadable_images_named
 from zoo.data.pipeline import test_batches, training_batches
 from zoo.data.tfds_images import tfds_images
 from zoo.tasks.classifier import ImageClassifier
@@ -71,8 +69,8 @@ def train_classifier(
     """
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
     validated = data.test if data.valid is None else data.valid
-    for line in (*data.notes, *(f"skipped: {line}" for line in data.unreadable())) * run.is_chief:
-        print(line)
+    for note in data.notes * run.is_chief:
+        print(note)
     summary = f"{len(data.train):,} images, classes {fingerprint(names)}"
     config = {"data": summary, "preprocessing": preprocessing.to_dict()}
     if hasattr(settings, "weights"):
@@ -86,7 +84,7 @@ def train_classifier(
             data.train, len(names), size, seed=seed, first_step=first_step, **batches
         )
 
-    with _unreadable_images_named(data):
+    with unreadable_images_named(data.train, data.test, data.valid):
         run.train(
             classifier.model,
             from_step,
@@ -118,15 +116,3 @@ def _loss(settings, data, smoothing):
     weights = balanced(data.train.labels, len(data.class_names))
     # so that a smoothed label has the weight of the label before smoothing
     return ClassWeighted(loss, (weights - smoothing * weights.mean()) / (1.0 - smoothing))
-
-
-@contextlib.contextmanager
-def _unreadable_images_named(data):
-    """Context that replaces TensorFlow's error by `DataError` if too many images are unreadable."""
-    try:
-        yield
-    except tf.errors.OpError:
-        for part in (data.train, data.test, data.valid):
-            if isinstance(part, StreamedImages):
-                part.check()
-        raise

@@ -87,7 +87,6 @@ def finish_classifier(folder, classifier, data, restored=False):
             **epochs,
             "train_images": len(data.train),
             "test_images": len(labels),
-            "skipped_images": data.unreadable(),
             "notes": list(data.notes),
         },
         summary=summary,

@@ -21,15 +21,12 @@ def image_probabilities(classifier, images):
         images: `zoo.data.images.Images` or `StreamedImages`.
 
     Returns:
-        float32 [n, K], NaN for images that cannot be read.
+        float32 [n, K].
     """
     batches, parts = test_batches(images, 1, _IMAGES), []
     progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
-    for pixels, _, weights in progress:
-        readable = weights.numpy() > 0
-        inputs = classifier.preprocessing.normalize(pixels.numpy()[readable])
-        parts.append(np.full((len(readable), classifier.num_outputs), np.nan, np.float32))
-        parts[-1][readable] = classifier.outputs(inputs.numpy())
+    for pixels, *_ in progress:
+        parts.append(classifier.outputs(classifier.preprocessing.normalize(pixels).numpy()))
     return np.concatenate(parts)[: len(images)]  # the last batch is filled up
 
 
