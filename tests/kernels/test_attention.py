@@ -1,18 +1,13 @@
 """Attention with an explicit gradient equals the plain function, forward and backward."""
 
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from tests.layers.test_attention import gradients, normal, numpy
 from zoo import kernels
 from zoo.layers import MultiHeadAttention, MultiHeadSelfAttention
-
-tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="Others compute the plain function."
-)
 
 
 def plain_and_kernel(layer, inputs, dtype, **arguments):

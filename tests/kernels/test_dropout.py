@@ -3,15 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from zoo.kernels.dropout import random_bits
 from zoo.layers import Dropout
-
-tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="Other backends compute Keras's dropout."
-)
 
 
 def trained(layer, x, jit_compile=False, signature=None):

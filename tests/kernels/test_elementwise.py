@@ -3,15 +3,12 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from tests.layers.test_attention import gradients, normal, numpy
 from zoo.layers import FeedForward, LayerNormalization
 from zoo.layers.feed_forward import ACTIVATIONS
-
-on_tensorflow = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="Others compute the plain function."
-)
 
 
 def layers(width, **settings):
@@ -57,12 +54,9 @@ def test_equals_that_of_keras(shape, dtype, tolerance):
         np.testing.assert_allclose(one, other, atol=tolerance * max(np.abs(other).max(), 1))
 
 
-@on_tensorflow
 @pytest.mark.parametrize("eager", [True, False])
 def test_gradients_of_gradients(eager):
     """By finite differences: those of Keras's layer treat the mean as constant."""
-    import tensorflow as tf
-
     layer, _ = layers(5, dtype="float64", epsilon=1e-3)
     x = normal(2, 5).astype("float64")
 
@@ -94,7 +88,6 @@ def test_another_width():
 
 
 # Compiled code rounds once to half precision, the operations of TensorFlow each time.
-@on_tensorflow
 @pytest.mark.parametrize(
     "activation, dtype, tolerance",
     [
@@ -123,7 +116,6 @@ def test_activations_in_training_are_those_of_inference(activation, dtype, toler
         np.testing.assert_allclose(one, other, atol=tolerance * max(np.abs(other).max(), 1))
 
 
-@on_tensorflow
 @pytest.mark.parametrize(
     "kind, shape",
     [
@@ -135,8 +127,6 @@ def test_activations_in_training_are_those_of_inference(activation, dtype, toler
     ],
 )
 def test_xla_compiles_training_steps_only(kind, shape):
-    import tensorflow as tf
-
     layer = FeedForward(6, 8) if kind == "activation" else LayerNormalization()
     layer.build((None, 6))
     x = tf.constant(normal(*(6,) if len(shape) == 1 else (2, 5, 6)))

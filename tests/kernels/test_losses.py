@@ -1,16 +1,11 @@
 """The loss with an explicit gradient equals the plain function."""
 
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from zoo import kernels
 from zoo.training.losses import SmoothedCrossEntropy
-
-tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="Others compute the plain function."
-)
 
 
 @pytest.mark.parametrize(

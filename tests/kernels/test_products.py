@@ -5,13 +5,10 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from zoo.layers.dense import Dense, ReversibleEmbedding
 
-tf = pytest.importorskip("tensorflow")
-tensorflow_only = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="Functions that XLA compiles in TensorFlow."
-)
 WIDTH, UNITS = 48, 80
 MATRIX = rf"\[(?:{WIDTH},{UNITS}|{UNITS},{WIDTH})\]"
 
@@ -58,7 +55,6 @@ def of_steps(function, count=3):
     return last
 
 
-@tensorflow_only
 @pytest.mark.parametrize(
     "kind, dtype, shape",
     [
@@ -82,7 +78,6 @@ def test_compiled_layers_are_those_of_graphs(kind, dtype, shape):
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
 
 
-@tensorflow_only
 @pytest.mark.parametrize("rows", [1, 3, 33])  # few of them are on the right of the matrix
 def test_large_vocabularies_in_int8(rows):
     layer = ReversibleEmbedding(2**14 + 1, 8)
@@ -94,7 +89,6 @@ def test_large_vocabularies_in_int8(rows):
     np.testing.assert_allclose(found, layer(x, reverse=True), rtol=1e-5, atol=1e-6)
 
 
-@tensorflow_only
 @pytest.mark.parametrize("kind", ["dense", "tied"])
 @pytest.mark.parametrize("dtype, rows", [("bfloat16", 4), ("int8", 1), ("int8", 4)])
 def test_no_matrix_is_converted(kind, dtype, rows):
@@ -106,7 +100,6 @@ def test_no_matrix_is_converted(kind, dtype, rows):
     assert re.search("(bf16|s8)" + MATRIX, program)
 
 
-@tensorflow_only
 def test_no_matrix_is_copied_for_a_single_row():
     """Transposed, in each step of a search: it took four times as long as the product."""
     _, call = make("tied", "float32")
@@ -116,7 +109,6 @@ def test_no_matrix_is_copied_for_a_single_row():
     assert not re.search(MATRIX + r"\S* (copy|transpose)\(", program)
 
 
-@tensorflow_only
 @pytest.mark.parametrize("kind", ["dense", "tied", "untied", "capped"])
 def test_gradients_of_bfloat16(kind):
     layer, call = make(kind, "mixed_bfloat16")
@@ -134,7 +126,6 @@ def test_gradients_of_bfloat16(kind):
         assert error < 2**-6  # a few roundings to 8 bits
 
 
-@tensorflow_only
 def test_weights_alone_can_be_quantized():
     layer, call = make("tied", "float32")
     x = normal(4, WIDTH)
@@ -158,7 +149,6 @@ def test_files_of_weights_are_those_of_keras(tmp_path):
     np.testing.assert_array_equal(*outputs)
 
 
-@tensorflow_only
 def test_low_rank_updates():
     layer, call = make("dense", "bfloat16")
     x = normal(3, WIDTH, dtype="bfloat16")

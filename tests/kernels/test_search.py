@@ -2,7 +2,6 @@
 
 from unittest import mock
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -22,7 +21,6 @@ def test_top_k(k, length):
     assert max(widths) <= 8 * 128, "the whole axis is not sorted"
     expected, order = map(ops.convert_to_numpy, ops.top_k(values, k))
     np.testing.assert_array_equal(largest, expected)
-    if keras.backend.backend() != "torch":  # its top-k keeps no order
-        np.testing.assert_array_equal(indices, order)
+    np.testing.assert_array_equal(indices, order)
     np.testing.assert_array_equal(np.take_along_axis(values, indices, axis=-1), expected)
     assert top_k(values[..., : 4 * k * 64], k) is None, "a short axis"

@@ -3,16 +3,12 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from zoo import kernels
 from zoo.kernels import update
 from zoo.training.optimizers import AdamW
 from zoo.training.step import apply_gradients
-
-tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="Others compute the plain function."
-)
 
 
 class Own(keras.optimizers.SGD):

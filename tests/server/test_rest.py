@@ -71,6 +71,13 @@ def test_several_inputs_and_outputs(url):
         assert answer.json() == {"outputs": outputs}
 
 
+def test_numbers_come_back_as_they_went(url):
+    inputs = {"bool": [True], "int8": [-128], "uint8": [255], "int64": [-(2**63)]}
+    inputs |= {"float16": [0.5], "bfloat16": [-2.0], "float64": [0.1]}
+    answer = post(url, {"signature_name": "numbers", "inputs": inputs})
+    assert answer.json() == {"outputs": dict(zip("abcdefg", inputs.values()))}
+
+
 def test_scalars_have_column_form_only(url):
     assert post(url, {"signature_name": "scalar", "inputs": 2.0}).json() == {"outputs": 3.0}
     answer = post(url, {"signature_name": "scalar", "instances": [2.0]})
