@@ -265,31 +265,6 @@ def test_a_model_that_starts_with_the_end_token_can_end():
         assert without_padding(found.tokens[0, 0]) == (3, 4, SPECIAL.end)
 
 
-def test_bad_arguments():
-    model, source = model_of(), sources(1)
-    uniforms = np.zeros((1, 1, 4), "float32")
-
-    def drawn(length=4, **options):
-        return sample(model.step, model.start(source, 4), uniforms, SPECIAL, length, **options)
-
-    def searched(search, length=4, **options):
-        return search(model.step, model.start(source, 4), 1, SPECIAL, length, **options)
-
-    for call, message in (
-        (lambda: searched(greedy_search, 0), "max_length=0"),
-        (lambda: searched(beam_search, np.int64(0)), "max_length=0"),
-        (lambda: drawn(0), "max_length=0"),
-        (lambda: searched(beam_search, beam_size=0), "beam_size=0"),
-        (lambda: searched(beam_search, buffer_length=3), "a buffer for 3 of 4 tokens"),
-        (lambda: drawn(5), "a buffer for 4 of 5 tokens"),
-        (lambda: drawn(temperature=0.0), "temperature=0.0"),
-        (lambda: drawn(top_p=0.0), "top_p=0.0"),
-        (lambda: drawn(top_k=0), "top_k=0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
-
-
 @pytest.mark.parametrize(
     "early_stopping",
     ["never", *(pytest.param(value, marks=pytest.mark.slow) for value in (False, True))],

@@ -108,13 +108,7 @@ def test_gelu_is_the_exact_one(dtype, tolerance):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"mask": np.arange(5) < np.array([[5], [2], [3]])},
-        {"mask": np.tri(5, dtype=bool)[None, None]},
-        *({"bias": normal(*shape)} for shape in ((5,), (5, 5), (2, 5, 5), (1, 1, 1, 5))),
-    ],
+    "arguments", [{"mask": np.tri(5, dtype=bool)[None, None]}, {"bias": normal(2, 5, 5)}]
 )
 def test_the_first_tokens_alone_are_as_among_all(norm, arguments):
     block, x = TransformerEncoder(8, 2, norm=norm), normal(3, 5, 8)

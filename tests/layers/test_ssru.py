@@ -79,7 +79,9 @@ def test_gradients_by_finite_differences():
 
 def test_states_follow_their_hypotheses():
     cell = normal(2, 3, 4)
-    state = layer_of(4).allocate_cache(2, 5, 3)._replace(cell=ops.convert_to_tensor(cell))
+    state = layer_of(4).allocate_cache(2, 5).with_slots(3)
+    assert state.cell.shape == cell.shape
+    state = state._replace(cell=ops.convert_to_tensor(cell))
     followed = state.follow(np.array([[2, 0, 0], [1, 1, 2]], "int32"))
     np.testing.assert_array_equal(numpy(followed.cell)[0], cell[0, [2, 0, 0]])
     np.testing.assert_array_equal(numpy(followed.cell)[1], cell[1, [1, 1, 2]])

@@ -21,9 +21,9 @@ SIZES = {
 }
 KINDS = [
     {"positions": "learned"},
-    {"positions": "sinusoidal", "norm": "post", "scale_embeddings": True},
-    {"positions": "relative", "tie_weights": False, "logits_bias": True},
-    {"positions": "rotary", "activation": "swiglu", "normalize_embeddings": True},
+    {"positions": "sinusoidal", "norm": "post"},
+    {"positions": "relative", "tie_weights": False},
+    {"positions": "rotary", "activation": "swiglu"},
     {"positions": "rotary", "norm": "post", "key_dim": 6, "qkv_bias": False},
     {"positions": zoo.layers.SinusoidalPositions("halves", offset=2)},
 ]

@@ -80,9 +80,6 @@ CAUSAL_LM = {
     "norm": "post",
     "positions": "relative",
     "tie_weights": False,
-    "scale_embeddings": True,
-    "normalize_embeddings": True,
-    "logits_bias": True,
     "attention": "blockwise",
 }
 TEXT_CLASSIFIER = {
@@ -95,8 +92,6 @@ TEXT_CLASSIFIER = {
     "pool": "mean",
     "pooler": False,
     "pad_id": 4,
-    "scale_embeddings": True,
-    "normalize_embeddings": False,
 }
 _WITH_A_CLASS_TOKEN = {
     "pool": "cls",

@@ -198,7 +198,6 @@ def test_sizes_are_those_of_the_paper(size, shared, count):
         ("base", {"num_decoder_layers": 0}, "num_decoder_layers=0"),
         ("base", {"source_vocab_size": 0}, "source_vocab_size=0"),
         ("base", {"decoder": "gru"}, "decoder must be one of"),
-        ("student_tiny", {"positions": "rotary"}, "decoder='ssru', positions='rotary'"),
     ],
 )
 def test_bad_settings(size, settings, message):
@@ -206,12 +205,10 @@ def test_bad_settings(size, settings, message):
         zoo.transformer(size, **{"source_vocab_size": 8, "target_vocab_size": 8, **settings})
 
 
-def test_rotary_positions_of_heads_of_one_width():
-    """Angles depend on the width of a head only, so the numbers of heads may differ."""
-    sizes = {**SIZES, "positions": "rotary", "decoder_num_heads": 2 * SIZES["num_heads"]}
-    with pytest.raises(ValueError, match="if the positions are rotary, a key_dim"):
-        zoo.transformer(**sizes)
-    model = zoo.transformer(**sizes, key_dim=8)
+@pytest.mark.parametrize("positions", ["rotary", "relative"])
+def test_positions_in_attention_of_a_decoder_with_more_heads(positions):
+    sizes = {**SIZES, "positions": positions, "decoder_num_heads": 2 * SIZES["num_heads"]}
+    model = zoo.transformer(**sizes)
     source, target = ids(2, 7), ids(2, 3, seed=1)
     cache = model.start(ops.convert_to_tensor(source), 3)
     expected = logits_of(model, source, target)

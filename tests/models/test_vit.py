@@ -296,7 +296,6 @@ def test_stochastic_depth_grows_to_the_last_block():
         ({**SMALL, "positions": "sideways"}, "positions='sideways'"),
         ({**SMALL, "positions": "rotary", "key_dim": 6}, "multiple of 4. Received: key_dim=6"),
         ({**SMALL, "attention": "sparse"}, "attention='sparse'"),
-        ({**SMALL, "attention": "linear", "positions": "relative"}, "positions='relative'"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -339,6 +338,3 @@ def test_patch_dropout_leaves_patches_out_in_training_only():
     plain = zoo.vit(**SMALL, num_registers=2)
     plain.set_weights(model.get_weights())
     np.testing.assert_array_equal(numpy(model(IMAGES)), numpy(plain(IMAGES)))
-    for positions in ("relative", "rotary"):
-        with pytest.raises(ValueError, match=f"patch_dropout=0.5, positions='{positions}'"):
-            zoo.vit(**SMALL, patch_dropout=0.5, positions=positions)

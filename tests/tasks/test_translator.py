@@ -262,13 +262,6 @@ def test_invalid_settings(translator):
             copy_with(translator, translator.model, special_tokens=special)
 
 
-@pytest.mark.parametrize("name", ["early_stopping", "length_offset"])
-def test_options_that_the_search_is_compiled_with_are_not_changed(translator, name):
-    """They would be saved and exported, but not used."""
-    with pytest.raises(AttributeError, match=f"'{name}' .* has no setter"):
-        setattr(translator, name, True)
-
-
 def test_another_model_must_fit(translator):
     wrong = small_model(translator, pad_id=5)
     message = "padding token is 5 .*Received special tokens with pad=0"

@@ -7,6 +7,6 @@ are the end token as well. What else may come next is one function of logits (lo
 """
 
 # ruff: noqa: F401
-from zoo.decoding.beam import BeamState, beam_search, check_early_stopping
+from zoo.decoding.beam import BeamState, beam_search
 from zoo.decoding.logits import LogitsProcessor, SearchOptions, SpecialTokens, excluded
 from zoo.decoding.search import Hypotheses, LengthPenalty, greedy_search, length_penalty, sample

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from zoo.decoding.logits import NEG_INF, LogitsProcessor
-from zoo.decoding.search import Hypotheses, check, largest, length_penalty
-from zoo.errors import TaskError
+from zoo.decoding.search import Hypotheses, largest, length_penalty
 from zoo.layers.cache import take_rows
 
 
@@ -72,8 +71,6 @@ def beam_search(
         `Hypotheses`, the best first. If fewer than K have ended, live ones follow them.
     """
     rows, length = (batch_size, beam_size), max_length if buffer_length is None else buffer_length
-    check(length, max_length=max_length, beam_size=beam_size)
-    check_early_stopping(early_stopping)
     process = LogitsProcessor(special, max_length, **options)
     none = ops.full(rows, NEG_INF, "float32")
     empty = Hypotheses(ops.full((*rows, length), special.pad, "int32"), none, none)
@@ -96,14 +93,6 @@ def beam_search(
 
     [state] = ops.while_loop(lambda state: ~ops.all(state.done), body, (state,))
     return _ranked(state, penalty, process.max_length, early_stopping)
-
-
-def check_early_stopping(value):
-    """Raises `TaskError` if `beam_search` does not take a value as `early_stopping`."""
-    if not isinstance(value, bool) and not (isinstance(value, str) and value == "never"):
-        raise TaskError(
-            f'early_stopping must be True, False or "never". Received: early_stopping={value!r}.'
-        )
 
 
 def _with_done(state, penalty, max_length, early_stopping, best_only):

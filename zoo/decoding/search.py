@@ -3,7 +3,6 @@
 Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary.
 """
 
-from numbers import Real
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -76,7 +75,6 @@ def greedy_search(
         `Hypotheses` with K = 1.
     """
     shape = (batch_size, 1, max_length if buffer_length is None else buffer_length)
-    check(shape[2], max_length=max_length)
     process = LogitsProcessor(special, max_length, **options)
     return _extend(step, cache, shape, process, alpha, lambda x, _: largest(x, 1)[1][..., 0])
 
@@ -113,7 +111,6 @@ def sample(
         return _draw(logits / temperature, uniforms[:, :, position], top_k, top_p)
 
     shape = ops.shape(uniforms)
-    check(shape[2], max_length=max_length, temperature=temperature, top_k=top_k, top_p=top_p)
     process = LogitsProcessor(special, max_length, **options)
     return _extend(step, cache, shape, process, alpha, draw)
 
@@ -177,13 +174,3 @@ def _draw(logits, uniform, top_k, top_p):
     # Rounding can place all tokens before: then take the last that can be drawn.
     place = ops.minimum(before, ops.sum(ops.cast(probabilities > 0, "int32"), axis=-1) - 1)
     return ops.take_along_axis(ops.cast(tokens, "int32"), place[..., None], axis=-1)[..., 0]
-
-
-def check(buffer_length, max_length=None, **arguments):
-    """Checks those arguments that are numbers, not tensors."""
-    for name, value in {"max_length": max_length, **arguments}.items():
-        if isinstance(value, Real) and not value > 0:
-            raise ValueError(f"{name} must be positive. Received: {name}={value}.")
-    is_known = isinstance(buffer_length, Real) and isinstance(max_length, Real)
-    if is_known and buffer_length < max_length:
-        raise ValueError(f"There is a buffer for {buffer_length} of {max_length} tokens.")

@@ -24,7 +24,7 @@ from zoo import compat
 from zoo.kernels.attention import attention
 from zoo.kernels.dropout import dropout
 from zoo.kernels.elementwise import activation, layer_normalization
-from zoo.kernels.losses import argmax, smoothed_cross_entropy
+from zoo.kernels.losses import smoothed_cross_entropy
 from zoo.kernels.products import bfloat16_dense, int8_dense, int8_logits, tied_logits
 from zoo.kernels.remat import recomputed as recomputed
 from zoo.kernels.search import top_k
@@ -75,7 +75,6 @@ _RUNS = {
     layer_normalization: training_on_cpus,
     activation: training_on_cpus,
     smoothed_cross_entropy: tracing_for_cpus,
-    argmax: tracing_for_cpus,
     apply_gradients: tracing_for_cpus,
     bfloat16_dense: compiled_for_cpus,
     tied_logits: compiled_for_cpus,

@@ -1,9 +1,10 @@
-"""Cross-entropy and accuracy in few passes over the logits, whose number is the time on CPUs."""
+"""Cross-entropy in few passes over the logits, whose number is the time on CPUs."""
 
 import functools
 
 from keras import ops
 
+from zoo import compat
 from zoo.kernels.xla import compiled
 
 
@@ -20,7 +21,8 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     def losses_of(logits):
         probabilities = ops.softmax(logits)
         # exact however small the probability of the label is, since the largest one is not small
-        log_total = _largest(logits) - ops.log(_largest(probabilities))
+        best, share = (compat.maximum(x, axis=-1, keepdims=True) for x in (logits, probabilities))
+        log_total = best - ops.log(share)
         label_logit = ops.take_along_axis(logits, labels, axis=-1)
         mean = ops.mean(logits, axis=-1, keepdims=True)
         losses = log_total - (1.0 - label_smoothing) * label_logit - label_smoothing * mean
@@ -40,15 +42,3 @@ def _compiled_gradient():
         return upstream * (probabilities - (1.0 - label_smoothing) * is_label - spread)
 
     return compiled(gradient)
-
-
-def _largest(values):
-    # without `initial`, Keras refuses batches without rows
-    return ops.max(values, axis=-1, keepdims=True, initial=-float("inf"))
-
-
-def argmax(x):
-    """`keras.ops.argmax` over the last axis, without the five passes that tell -0 from 0."""
-    import tensorflow as tf
-
-    return tf.argmax(x, axis=-1, output_type="int32")

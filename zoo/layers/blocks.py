@@ -97,9 +97,7 @@ class TransformerBlock(SameShapeLayer):
     def residual(self, x, y, norm, scale):
         """x + dropout(scale · y), with `y` the output of a sub-layer; normalized if post-norm."""
         y = self._stochastic_depth(self._dropout(y if scale is None else scale(y)))
-        x = (
-            ops.convert_to_tensor(x) + y
-        )  # TensorFlow's `ops.add` may take an empty batch for a bias
+        x = ops.convert_to_tensor(x) + y  # `ops.add` may take an empty batch for a bias
         return norm(x) if self.norm == "post" else x
 
     def add_feed_forward(self, x):
@@ -177,17 +175,18 @@ class TransformerEncoder(TransformerBlock):
         )
 
     def call(self, x, mask=None, bias=None, angles=None):
-        y = self.pre_norm(self.attention_norm, x)
-        y = self.attention(y, mask=mask, bias=bias, angles=angles)
-        x = self.residual(x, y, self.attention_norm, self.attention_scale)  # equation 2
+        x = self.add_attention(x, mask, bias, angles)  # equation 2
         return self.add_feed_forward(x)  # equation 3
 
     def first_tokens(self, x, count, mask=None, bias=None, angles=None):
         """The output at the first `count` positions, for less work than all: [B, count, E]."""
+        return self.add_feed_forward(self.add_attention(x, mask, bias, angles)[:, :count])
+
+    def add_attention(self, x, mask=None, bias=None, angles=None):
+        """The sum after the attention."""
         y = self.pre_norm(self.attention_norm, x)
-        y = self.attention.first_tokens(y, count, mask, bias, angles)
-        x = self.residual(x[:, :count], y, self.attention_norm, self.attention_scale)
-        return self.add_feed_forward(x)
+        y = self.attention(y, mask=mask, bias=bias, angles=angles)
+        return self.residual(x, y, self.attention_norm, self.attention_scale)
 
     def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
@@ -235,18 +234,18 @@ class TransformerDecoder(TransformerBlock):
             self.cross_attention_scale = self.scale_layer("cross_attention_scale")
         self.feed_forward_norm = self.norm_layer("feed_forward_norm")
         self.feed_forward_scale = self.scale_layer("feed_forward_scale")
-        self.self_attention = self._self_attention_layer()
+        if self._attention == "ssru":
+            if not self._has_memory:
+                raise ValueError("A decoder block with attention='ssru' needs a memory.")
+            settings = {"dtype": self.dtype_policy, "name": "self_attention"}
+            self.self_attention = SSRU(self.embed_dim, self.kernel_initializer, **settings)
+        else:
+            kind = {"attention": self._attention, "causal": True}
+            self.self_attention = self.attention_layer(
+                MultiHeadSelfAttention, "self_attention", **kind
+            )
         if self._has_memory:
             self.cross_attention = self.attention_layer(MultiHeadAttention, "cross_attention")
-
-    def _self_attention_layer(self):
-        if self._attention != "ssru":
-            kind = {"attention": self._attention, "causal": True}
-            return self.attention_layer(MultiHeadSelfAttention, "self_attention", **kind)
-        if not self._has_memory:
-            raise ValueError("A decoder block with attention='ssru' needs cross_attention=True.")
-        settings = {"dtype": self.dtype_policy, "name": "self_attention"}
-        return SSRU(self.embed_dim, self.kernel_initializer, **settings)
 
     def build(self, x_shape, memory_shape=None):
         self.self_attention.build(x_shape)
@@ -269,20 +268,19 @@ class TransformerDecoder(TransformerBlock):
         y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
         return self.residual(x, y, self.self_attention_norm, self.self_attention_scale)
 
-    def start(self, length, memory=None, batch_size=None, num_hypotheses=1):
-        """The cache for up to `length` positions, a `DecoderCache`.
+    def start(self, length, memory=None, batch_size=None):
+        """The cache of one hypothesis for up to `length` positions, a `DecoderCache`.
 
         Args:
             length: number of positions.
             memory: [B, S, width] or None. A mask that Keras attached to it has to be given to
                 `step`: the cache does not keep it.
             batch_size: B, needed without a memory.
-            num_hypotheses: K, see `zoo.layers.Cache`.
         """
         self._check_memory(memory)
         batch_size = batch_size if memory is None else ops.shape(memory)[0]
         projected = () if memory is None else self.cross_attention.project(memory)
-        target = self.self_attention.allocate_cache(batch_size, length, num_hypotheses)
+        target = self.self_attention.allocate_cache(batch_size, length)
         return DecoderCache(target, projected)
 
     def step(self, x, cache, position, mask, memory_mask=None, bias=None, angles=None):
@@ -309,8 +307,6 @@ class TransformerDecoder(TransformerBlock):
         self, x, memory, mask=None, memory_mask=None, bias=None, angles=None
     ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
-        if not self._has_memory:
-            raise ValueError("A decoder block with cross_attention=False attends to no memory.")
         self._check_memory(memory)
         x = self.add_self_attention(x, mask, bias, angles)
         x = self.pre_norm(self.cross_attention_norm, x)

@@ -67,9 +67,13 @@ class Cache(NamedTuple):
 
     @classmethod
     def first(cls, position, shape, blocks, memory_mask=()):
-        """The cache of the first step, with no path yet; `shape` is (B, K, T)."""
-        paths = ops.zeros(shape, "int32")
-        return cls(ops.full((), position, "int32"), paths, tuple(blocks), memory_mask)
+        """The cache of the first step, with no path yet.
+
+        `shape` is (B, K, T), `blocks` the `DecoderCache` of each block for one hypothesis.
+        """
+        blocks = [block._replace(target=block.target.with_slots(shape[1])) for block in blocks]
+        position = ops.full((), position, "int32")
+        return cls(position, ops.zeros(shape, "int32"), tuple(blocks), memory_mask)
 
     def open_slots(self):
         """The cache in which hypothesis k writes to slot k of this step."""

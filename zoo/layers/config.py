@@ -27,24 +27,10 @@ class ConfigMixin:
         self._stored = (*self._stored, *names)
 
     def get_config(self):
-        """Returns the constructor's arguments as a JSON-serializable dict.
-
-        Raises:
-            NotImplementedError: if an argument of a subclass is not stored, and the subclass has no
-                `get_config` of its own that adds it.
-        """
-        own, common = (
-            inspect.signature(cls.__init__).parameters for cls in (type(self), keras.layers.Layer)
-        )
-        names = [*self._stored, *(name for name in own if name not in ("args", *common))]
-        attributes = {name: self.renamed.get(name, name) for name in names}
-        missing = [name for name, attribute in attributes.items() if not hasattr(self, attribute)]
-        if missing and type(self).get_config is ConfigMixin.get_config:
-            raise NotImplementedError(
-                f"{type(self).__name__} must store its constructor's arguments {missing} as "
-                "attributes of the same names, or override get_config to add them."
-            )
-        values = {n: getattr(self, attributes[n]) for n in attributes if n not in missing}
+        """Returns the constructor's arguments as a JSON-serializable dict."""
+        own = inspect.signature(type(self).__init__).parameters
+        names = {name: self.renamed.get(name, name) for name in (*self._stored, *own)}
+        values = {name: getattr(self, x) for name, x in names.items() if hasattr(self, x)}
         return {**keras.saving.serialize_keras_object(values), **super().get_config()}
 
     def stateless_call(self, *args, training=None, **kwargs):
@@ -59,9 +45,7 @@ class ConfigMixin:
             return super().stateless_call(*args, **kwargs)
 
     def save_own_variables(self, store):
-        check_not_quantized(
-            self
-        )  # the config does not mention it, so Keras could not load the weights
+        check_not_quantized(self)  # Keras could not load the weights: the config does not say so
         super().save_own_variables(store)
 
     @classmethod

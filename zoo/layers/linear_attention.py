@@ -43,7 +43,10 @@ def linear_attention(
     """
     _check_bias(bias)
     value = value if dropout is None else dropout(value)
-    features, keys = feature_map(query), _visible(feature_map(key), mask)
+    features, keys = feature_map(query), feature_map(key)
+    if mask is not None:
+        advice = " For causal attention, use `causal=True`."
+        keys = ops.where(position_mask(attention_mask(mask), "linear attention", advice), keys, 0.0)
     # A value of one sums the weights, which the output is divided by.
     values = ops.cast(value, features.dtype)
     values = ops.concatenate([values, ops.ones_like(values[..., :1])], axis=-1)
@@ -51,7 +54,7 @@ def linear_attention(
         check_causal(query, key)
         sums = _causal_sums(features, keys, values, chunk_size)
     else:
-        sums = ops.matmul(features, ops.matmul(_transposed(keys), values))
+        sums = ops.matmul(features, ops.matmul(ops.swapaxes(keys, -1, -2), values))
     return ops.cast(_divide(sums[..., :-1], sums[..., -1:]), value.dtype)
 
 
@@ -62,7 +65,7 @@ def linear_attention_weights(query, key, mask=None, bias=None, causal=False):
     allowed. They are in the dtype of `query`.
     """
     _check_bias(bias)
-    weights = ops.matmul(feature_map(query), _transposed(feature_map(key)))
+    weights = ops.matmul(feature_map(query), ops.swapaxes(feature_map(key), -1, -2))
     if causal:
         check_causal(query, key)
         weights = ops.tril(weights)
@@ -78,27 +81,15 @@ def feature_map(x):
     return ops.where(x > 0.0, x + 1.0, ops.exp(ops.minimum(x, 0.0)))
 
 
-def _visible(keys, mask):
-    if mask is None:
-        return keys
-    advice = " For causal attention, use `causal=True`."
-    mask = position_mask(attention_mask(mask), "linear attention", advice)
-    return ops.where(mask, keys, 0.0)
-
-
 def _causal_sums(query, key, value, size):
     """Σ (φ(q_t)·φ(k_s)) v_s over s ≤ t, of features: [B, H, T, value_dim]; equations 8 and 9."""
     length = ops.shape(query)[2]
     query, key, value = (chunks(x, size) for x in (query, key, value))
-    products = ops.cumsum(ops.matmul(_transposed(key), value), axis=2)
+    products = ops.cumsum(ops.matmul(ops.swapaxes(key, -1, -2), value), axis=2)
     before = ops.pad(products[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0), (0, 0)])
-    within = ops.tril(ops.matmul(query, _transposed(key)))
+    within = ops.tril(ops.matmul(query, ops.swapaxes(key, -1, -2)))
     sums = ops.matmul(query, before) + ops.matmul(within, value)
     return joined(sums, length)
-
-
-def _transposed(x):
-    return ops.swapaxes(x, -1, -2)
 
 
 def _divide(sums, totals):

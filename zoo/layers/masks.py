@@ -12,8 +12,6 @@ them padding, with T = S = 3 (rows are queries, columns are keys)::
     1 1 0               1 1 1               1 1 0
 """
 
-import functools
-
 import keras
 from keras import ops
 
@@ -41,11 +39,11 @@ def causal_mask(length):
     return (positions <= positions[:, None])[None, None]
 
 
-def attention_mask(*masks, keys=None):
-    """Attends where all of `masks` do and the padding mask that the keys carry does.
+def attention_mask(mask, keys=None):
+    """Attends where a mask does and the padding mask that the keys carry does.
 
     Args:
-        masks: each None; bool [B, S], True where a key is real; bool [B, T, S]; or bool of rank 4,
+        mask: None; bool [B, S], True where a key is real; bool [B, T, S]; or bool of rank 4,
             broadcastable to [B, H, T, S]. Integers 0 and 1 are accepted as well.
         keys: None, or [B, S, any width], possibly with a mask attached by a Keras layer, such as
             `keras.layers.Embedding` with ``mask_zero=True``.
@@ -57,8 +55,8 @@ def attention_mask(*masks, keys=None):
         ValueError: if a mask has another rank, or is floating point.
     """
     carried = None if keys is None else carried_mask(keys)
-    given = [_rank_4(mask) for mask in (*masks, carried) if mask is not None]
-    return functools.reduce(ops.logical_and, given) if given else None
+    given = [_rank_4(x) for x in (mask, carried) if x is not None]
+    return ops.logical_and(*given) if len(given) == 2 else next(iter(given), None)
 
 
 def position_mask(mask, layer, advice=""):

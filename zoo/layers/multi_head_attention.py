@@ -151,13 +151,6 @@ class MultiHeadSelfAttention(_MultiHead):
         heads, mask = self.project(x, angles), attention_mask(mask, keys=x)
         return self._output(self._attend(*heads, mask, self._weights_dropout, bias, self.causal))
 
-    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
-        """The output at the first `count` positions, unless `causal`: [B, count, E]."""
-        query, key, value = self.project(x, angles)
-        mask, bias = (_of_queries(each, count) for each in (attention_mask(mask, keys=x), bias))
-        heads = query[:, :, :count], key, value
-        return self._output(self._attend(*heads, mask, self._weights_dropout, bias, self.causal))
-
     def project(self, x, angles=None):
         """The heads of the queries, keys and values."""
         widths = self._key_width, self._key_width, self._value_width
@@ -166,14 +159,10 @@ class MultiHeadSelfAttention(_MultiHead):
             query, key = rotate(query, angles), rotate(key, angles)
         return query, key, value
 
-    def allocate_cache(self, batch_size, length, num_hypotheses=1):
-        """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`.
-
-        Each position has `num_hypotheses` slots.
-        """
+    def allocate_cache(self, batch_size, length):
+        """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`."""
         heads, widths = self.num_heads, (self._key_width, self._value_width)
-        slots = length * num_hypotheses
-        shapes = [(batch_size, heads, slots, width // heads) for width in widths]
+        shapes = [(batch_size, heads, length, width // heads) for width in widths]
         return KeyValue(*(ops.zeros(shape, self.compute_dtype) for shape in shapes))
 
     def step(self, x, cache, position, mask, bias=None, angles=None):
@@ -203,11 +192,6 @@ class MultiHeadSelfAttention(_MultiHead):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
         query, key, _ = self.project(x, angles)
         return self._weights(query, key, attention_mask(mask, keys=x), bias, self.causal)
-
-
-def _of_queries(x, count):
-    """A mask or bias, broadcastable to [B, H, T, S], for the first `count` queries."""
-    return x if x is None or len(x.shape) < 2 else x[..., :count, :]
 
 
 @keras.saving.register_keras_serializable("zoo")

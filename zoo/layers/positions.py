@@ -29,7 +29,12 @@ def sinusoidal_positions(length, width, layout="interleaved", max_wavelength=100
 
     Returns:
         float32 [T, E].
+
+    Raises:
+        ValueError: if E is odd.
     """
+    if width % 2:
+        raise ValueError(f"Sinusoidal positions need an even width. Received: {width}.")
     positions = ops.cast(ops.arange(length) + start, "float32")
     pairs = ops.arange(width // 2, dtype="float32")
     angles = positions[:, None] * ops.exp(pairs * (-2.0 * math.log(max_wavelength) / width))
@@ -51,7 +56,7 @@ class SinusoidalPositions(SameShapeLayer):
     Output: [B, T, E].
 
     Raises:
-        ValueError: if `layout` is unknown; when built, if E is odd.
+        ValueError: if `layout` is unknown; on a call, if E is odd.
     """
 
     def __init__(self, layout="interleaved", max_wavelength=10000.0, offset=0, **kwargs):
@@ -59,15 +64,9 @@ class SinusoidalPositions(SameShapeLayer):
         check_choice("layout", layout, ("interleaved", "halves"))
         self.store(locals())
 
-    def build(self, input_shape):
-        if input_shape[-1] % 2:
-            raise ValueError(f"Sinusoidal positions need an even width. Received: {input_shape}.")
-
     def call(self, x, start=0):
-        length, width = ops.shape(x)[1:]
-        positions = sinusoidal_positions(
-            length, width, self.layout, self.max_wavelength, self.offset + start
-        )
+        settings = (self.layout, self.max_wavelength, self.offset + start)
+        positions = sinusoidal_positions(*ops.shape(x)[1:], *settings)
         return x + ops.cast(positions, x.dtype)
 
 
@@ -81,28 +80,21 @@ class SinusoidalGridPositions(SameShapeLayer):
     Args:
         shape: (rows, columns) of the grid.
 
-    Inputs: `x` [B, N, E], the rows of the grid one after the other, E a multiple of 4 and at least
-    8; `grid`, the (rows, columns) of `x` if they differ from `shape`, int or scalar tensors.
+    Inputs: `x` [B, N, E], the rows of the grid one after the other, E a multiple of 4; `grid`, the
+    (rows, columns) of `x` if they differ from `shape`, int or scalar tensors.
     Output: [B, N, E].
 
     Raises:
-        ValueError: when built, if the width is no such number.
+        ValueError: on a call, if E is not a multiple of 4.
     """
 
     def __init__(self, shape, **kwargs):
         super().__init__(**kwargs)
         self.store(locals())
 
-    def build(self, input_shape):
-        if input_shape[-1] % 4 or input_shape[-1] < 8:
-            raise ValueError(
-                "Sinusoidal positions of a grid need a width of a multiple of 4, and at least 8. "
-                f"Received: {input_shape}."
-            )
-
     def call(self, x, grid=None):
         width, grid = x.shape[-1] // 2, grid or self.shape
-        longest = 10000.0 ** (width / (width - 2))
+        longest = 10000.0 ** (width / max(1, width - 2))
         rows, columns = (sinusoidal_positions(length, width, "halves", longest) for length in grid)
         columns = ops.tile(columns, (grid[0], 1))
         positions = ops.concatenate([columns, ops.repeat(rows, grid[1], axis=0)], axis=-1)

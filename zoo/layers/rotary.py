@@ -31,17 +31,11 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
     `angles` of attention and of blocks.
 
     Raises:
-        ValueError: if `key_dim` is not a multiple of 2A, or an argument is not positive; on a call,
-            if the positions have another shape.
+        ValueError: if `key_dim` is not a multiple of 2A.
     """
 
     def __init__(self, key_dim, max_wavelength=10000.0, num_axes=1, **kwargs):
         super().__init__(autocast=False, **kwargs)  # positions are not rounded
-        if num_axes < 1 or max_wavelength <= 0:
-            raise ValueError(
-                "num_axes and max_wavelength must be positive. "
-                f"Received: num_axes={num_axes}, max_wavelength={max_wavelength}."
-            )
         if key_dim < 1 or key_dim % (2 * num_axes):
             raise ValueError(
                 f"Rotary positions on {num_axes} axes need heads whose width is a multiple of "
@@ -50,12 +44,6 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
         self.store(locals())
 
     def call(self, positions):
-        if math.prod(positions.shape[2:]) != self.num_axes or len(positions.shape) < 2:
-            expected = "[B, T]" if self.num_axes == 1 else f"[B, T, {self.num_axes}]"
-            raise ValueError(
-                f"Rotary positions on {self.num_axes} axes take positions of shape {expected}. "
-                f"Received: shape {tuple(positions.shape)}."
-            )
         pairs = self.key_dim // 2 // self.num_axes
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         frequencies = ops.exp(

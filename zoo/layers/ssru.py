@@ -26,6 +26,10 @@ class State(NamedTuple):
 
     cell: Any
 
+    def with_slots(self, count):
+        """The state of `count` hypotheses, all equal to the first."""
+        return State(ops.repeat(self.cell, count, axis=1))
+
     def follow(self, parents):
         """The state in which hypothesis k continues hypothesis ``parents[b, k]``; int [B, K]."""
         return State(take_rows(self.cell, parents))
@@ -79,12 +83,9 @@ class SSRU(SameShapeLayer):
         cells = linear_recurrence(forget[:, None], new[:, None])[:, 0]
         return ops.cast(ops.relu(cells), self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], self.embed_dim)
-
-    def allocate_cache(self, batch_size, length, num_hypotheses=1):
+    def allocate_cache(self, batch_size, length):
         """The first `State`, zeros, whatever the number of positions, `length`."""
-        return State(ops.zeros((batch_size, num_hypotheses, self.embed_dim), "float32"))
+        return State(ops.zeros((batch_size, 1, self.embed_dim), "float32"))
 
     def step(self, x, cache, position, mask, bias=None, angles=None):
         """Computes one new token of each hypothesis.

@@ -83,15 +83,6 @@ class TransformerModel(ZooModel):
         super().__init__(**kwargs)
         self.store({"remat": remat, **settings})
 
-    def check_attention(self):
-        """Raises ValueError if the positions do not fit the kind of attention."""
-        if getattr(self, "attention", None) == "linear" and self.positions == "relative":
-            raise ValueError(
-                "Linear attention does not support relative positions, as it has no attention "
-                "scores. Use another kind of attention, or other positions. Received: "
-                "attention='linear', positions='relative'."
-            )
-
     def build(self, input_shape=None):
         """Builds all layers that are not built yet, for features [B, T, E]."""
         build_layers(self, (None, None, self.embed_dim))

@@ -55,8 +55,7 @@ class CausalLM(Decoder):
     Args:
         vocab_size: V.
         num_layers: number of decoder blocks.
-        positions, scale_embeddings, normalize_embeddings, logits_bias: as in
-            `zoo.models.Transformer`.
+        positions: see `zoo.models.Transformer`.
         max_length: number of learned positions, and of tokens of the longest text.
         tie_weights: whether the token embedding is also the matrix of the output layer.
         remat: see `zoo.models.base.TransformerModel`.
@@ -91,9 +90,6 @@ class CausalLM(Decoder):
         positions="learned",
         max_length=1024,
         tie_weights=True,
-        scale_embeddings=False,
-        normalize_embeddings=False,
-        logits_bias=False,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
@@ -103,7 +99,6 @@ class CausalLM(Decoder):
         check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
         self.token_embedding = self.embedding_layer("token_embedding", vocab_size)
         self.token_positions = self.positions_layer("token_positions", bidirectional=False)
-        self.token_norm = self.norm_layer("token_norm", normalize_embeddings)
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.decoder_blocks = self.blocks(
             TransformerDecoder, "decoder", num_layers, cross_attention=False
@@ -149,7 +144,7 @@ class CausalLM(Decoder):
             cache = block.start(length, batch_size=batch_size)
             if tokens.shape[1] != 0:
                 x, cache = block.step(x, cache, 0, causal, **settings)
-            blocks.append(cache._replace(target=cache.target.with_slots(num_hypotheses)))
+            blocks.append(cache)
         return Cache.first(prompt, (batch_size, num_hypotheses, length), blocks)
 
     def compute_output_shape(self, input_shape):

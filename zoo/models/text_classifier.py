@@ -60,7 +60,7 @@ class EncoderClassifier(TokenModel):
         vocab_size: number of tokens.
         num_classes: number of classes; 0 for a model without a head, which returns features.
         num_layers: number of encoder blocks.
-        positions, scale_embeddings, normalize_embeddings: see `zoo.models.Transformer`.
+        positions: see `zoo.models.Transformer`.
         max_length: number of learned positions, and of tokens of the longest text.
         num_token_types: number of embeddings of token types (Devlin et al. 2018, section 3). All
             tokens have type 0. With 0, there are no such embeddings.
@@ -103,8 +103,6 @@ class EncoderClassifier(TokenModel):
         pool="cls",
         pooler=True,
         pad_id=0,
-        scale_embeddings=False,
-        normalize_embeddings=True,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
@@ -118,7 +116,7 @@ class EncoderClassifier(TokenModel):
     def _create_layers(self):
         self.token_embedding = self.embedding_layer("token_embedding", self.vocab_size)
         self.token_positions = self.positions_layer("token_positions", bidirectional=True)
-        self.token_norm = self.norm_layer("token_norm", self.normalize_embeddings)
+        self.token_norm = self.norm_layer("token_norm", True)
         self.type_embedding = None
         if self.num_token_types:
             start = keras.initializers.TruncatedNormal(stddev=0.02)

@@ -24,6 +24,9 @@ class TokenModel(TransformerModel):
     attributes ``source_embedding``, ``source_positions`` and ``source_norm``, which may be None.
     """
 
+    scale_embeddings = logits_bias = False  # options of `zoo.models.Transformer`
+    token_norm = None
+
     def embedding_layer(self, name, vocab_size):
         # With variance 1/E, scaled embeddings have unit variance, about that of the positions.
         return self.layer(
@@ -35,14 +38,15 @@ class TokenModel(TransformerModel):
             reverse_dtype=self.variable_dtype,  # logits are in full precision
         )
 
-    def positions_layer(self, name, bidirectional):
+    def positions_layer(self, name, bidirectional, num_heads=None):
         """The layer for the model's argument `positions`."""
+        num_heads = num_heads or self.num_heads
         if self.positions == "learned":
             return self.layer(LearnedPositions, name, self.max_length)
         if self.positions == "relative":
-            return self.layer(RelativePositions, name, self.num_heads, bidirectional=bidirectional)
+            return self.layer(RelativePositions, name, num_heads, bidirectional=bidirectional)
         if self.positions == "rotary":
-            key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
+            key_dim = head_width(self.embed_dim, num_heads, self.key_dim)
             return self.layer(RotaryPositions, name, key_dim)
         if self.positions == "sinusoidal":
             return self.layer(SinusoidalPositions, name)
@@ -81,7 +85,6 @@ class TokenModel(TransformerModel):
         return (getattr(self, f"{side}_{part}") for part in ("embedding", "positions", "norm"))
 
     def check_positions(self):
-        self.check_attention()
         if not isinstance(self.positions, SinusoidalPositions) and self.positions not in POSITIONS:
             raise ValueError(
                 f"positions must be one of {POSITIONS} or a zoo.layers.SinusoidalPositions. "

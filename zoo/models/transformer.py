@@ -12,7 +12,7 @@ from keras import ops
 from zoo import compat
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers import Cache, Dropout, TransformerDecoder, TransformerEncoder, padding_mask
-from zoo.models.base import POSITIONS_IN_ATTENTION, apply_optional, arguments_of_size
+from zoo.models.base import apply_optional, arguments_of_size
 from zoo.models.tokens import Decoder
 
 SIZES = {  # Vaswani et al. 2017, table 3
@@ -132,15 +132,16 @@ class Transformer(Decoder):
         self.output_projection = None
         if self.shared == "none":
             self.output_projection = self.output_layer("output_projection", self.target_vocab_size)
-        self.source_positions = self.positions_layer("source_positions", bidirectional=True)
-        self.target_positions = self.positions_layer("target_positions", bidirectional=False)
+        heads = self.decoder_num_heads
+        self.source_positions = self.positions_layer("source_positions", True)
+        self.target_positions = self.positions_layer("target_positions", False, heads)
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.encoder_blocks = self.blocks(TransformerEncoder, "encoder", self.num_layers)
         self.decoder_blocks = self.blocks(
             TransformerDecoder,
             "decoder",
             self.num_decoder_layers or self.num_layers,
-            num_heads=self.decoder_num_heads or self.num_heads,
+            num_heads=heads or self.num_heads,
             ff_dim=self.decoder_ff_dim or self.ff_dim,
             attention="ssru" if self.decoder == "ssru" else "softmax",
         )
@@ -180,8 +181,7 @@ class Transformer(Decoder):
         """
         self.check_length(length)
         memory, batch_size = self.encode(source), ops.shape(source)[0]
-        settings = {"num_hypotheses": num_hypotheses}
-        blocks = [block.start(length, memory, **settings) for block in self.decoder_blocks]
+        blocks = [block.start(length, memory) for block in self.decoder_blocks]
         shape = (batch_size, num_hypotheses, length)
         return Cache.first(0, shape, blocks, padding_mask(source != self.pad_id))
 
@@ -233,19 +233,6 @@ class Transformer(Decoder):
                 f"source_vocab_size={source}, target_vocab_size={target}."
             )
         self.check_positions()
-        if self.decoder == "ssru" and self.positions in POSITIONS_IN_ATTENTION:
-            raise ValueError(
-                "A recurrent decoder has no self-attention for positions within attention. "
-                f"Received: decoder='ssru', positions={self.positions!r}."
-            )
-        heads = self.decoder_num_heads or self.num_heads
-        differ = self.positions in POSITIONS_IN_ATTENTION and heads != self.num_heads
-        if differ and not (self.positions == "rotary" and self.key_dim):
-            raise ValueError(
-                f"With positions={self.positions!r}, encoder and decoder need equal numbers of "
-                "heads or, if the positions are rotary, a key_dim. Received: "
-                f"num_heads={self.num_heads}, decoder_num_heads={heads}, key_dim={self.key_dim}."
-            )
         names = ("num_decoder_layers", "decoder_num_heads", "decoder_ff_dim")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         check_at_least_1(num_layers=self.num_layers, **given)

@@ -95,8 +95,12 @@ class Classifier:
             TaskError: if `items` is not such a list, `top_k` is not positive, thresholds are not
                 from 0 to 1 or not one for each class, a text is too long, or outputs are NaN.
         """
-        limits = self._limits(top_k, threshold)
-        return self._answers(self.probabilities(items, **options), *limits)
+        (top_k, least), answers = self._limits(top_k, threshold), []
+        for row in self.probabilities(items, **options):
+            order = np.argsort(-row, kind="stable")
+            best = order[row[order] >= least[order]][:top_k]
+            answers.append([(self.class_names[index], float(row[index])) for index in best])
+        return answers
 
     def probabilities(self, items, **options):
         """The probability of each class for each item: float32 [B, classes]; see `__call__`."""
@@ -106,18 +110,9 @@ class Classifier:
     def num_outputs(self):
         return len(self.class_names)
 
-    @property
-    def problem(self):
-        return self._problem
-
-    @problem.setter
-    def problem(self, problem):
-        if problem not in (*PROBLEMS,):
-            raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {problem!r}.")
-        self._problem = problem
-        self.model = self.model  # functions that were traced before are not used any more
-
     def check(self, model):
+        if self.problem not in (*PROBLEMS,):
+            raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {self.problem!r}.")
         if model.num_classes != len(self.class_names):
             raise TaskError(
                 f"The model has {model.num_classes} classes. "
@@ -153,14 +148,6 @@ class Classifier:
         least = [checked("threshold", number, float, 0, 1) for number in numbers]
         return top_k, np.broadcast_to(np.float32(least), classes)
 
-    def _answers(self, probabilities, top_k, least):
-        """For each row a list of (class name, probability), the most likely first."""
-        answers = []
-        for row, order in zip(probabilities, np.argsort(-probabilities, axis=1, kind="stable")):
-            best = order[row[order] >= least[order]][:top_k]
-            answers.append([(self.class_names[index], float(row[index])) for index in best])
-        return answers
-
 
 class ImageClassifier(Classifier, ImageReader):
     """Classifies images with a Keras model, its preprocessing and its class names.
@@ -187,9 +174,8 @@ class ImageClassifier(Classifier, ImageReader):
     description_file = "classifier.json"
 
     def __init__(self, model, preprocessing, class_names, problem="single_label"):
-        self.class_names = list(class_names)
+        self.class_names, self.problem = list(class_names), problem
         super().__init__(model, preprocessing)
-        self.problem = problem
 
 
 class TextReader(TextTask):
@@ -255,6 +241,5 @@ class TextClassifier(Classifier, TextReader):
     def __init__(
         self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS, problem="single_label"
     ):
-        self.class_names = list(class_names)
+        self.class_names, self.problem = list(class_names), problem
         super().__init__(model, tokenizer, special_tokens)
-        self.problem = problem

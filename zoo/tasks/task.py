@@ -46,16 +46,15 @@ class Task:
         self.run_folder = None
         self.model = model
 
-    @property
-    def model(self):
-        return self._model
-
-    @model.setter
-    def model(self, model):
-        self.check(model)
-        self._model, self.engine = model, None
-        self._function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
-        self._variables = []  # of the model when the functions were traced
+    def __setattr__(self, name, value):
+        """Assigns an attribute; functions that were traced with its old value are dropped."""
+        if name == "model":
+            self.check(value)
+            self.engine = None
+            self._variables = []  # of the model when the functions were traced
+        super().__setattr__(name, value)
+        if name not in ("jit_compile", "beam_size", "length_penalty"):  # arguments of functions
+            super().__setattr__("_function", functools.lru_cache(MAX_FUNCTIONS)(_compiled))
 
     def check(self, model):
         """Raises `TaskError` if a model does not fit."""
@@ -109,7 +108,6 @@ class Task:
         with _lock:
             now, before = self.model.weights, self._variables
             if len(now) != len(before) or any(map(operator.is_not, now, before)):
-                self._function.cache_clear()
                 self._variables = now
             function = self._function(graph, specs, self.jit_compile and JIT_COMPILE, **settings)
         return without_nan(keras.tree.map_structure(np.asarray, function(*tensors)))
@@ -129,19 +127,16 @@ class TextTask(Task):
             shape. Without it, results may differ by rounding.
     """
 
+    jit_compile = True
+
     def __init__(self, model, special_tokens):
-        self.jit_compile = True
         limit = self._tokenizers()[-1].vocab_size - 1
         tokens = special_tokens._asdict()
         for name, token in tokens.items():
             if (name, token) != ("first", None):
                 tokens[name] = checked(f"special_tokens.{name}", token, int, 0, limit)
-        self._special_tokens = SpecialTokens(**tokens)
+        self.special_tokens = SpecialTokens(**tokens)
         super().__init__(model)
-
-    @property
-    def special_tokens(self):
-        return self._special_tokens
 
     def _tokenizers(self):
         return [getattr(self, name) for name in self.tokenizer_names]
@@ -162,12 +157,7 @@ class TextTask(Task):
             )
 
     def description(self):
-        sizes = {
-            name: {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size}
-            for name, tokenizer in zip(self.tokenizer_names, self._tokenizers())
-        }
-        special_tokens = self.special_tokens._asdict()
-        return {"tokenizers": sizes, "special_tokens": special_tokens, **super().description()}
+        return {"special_tokens": self.special_tokens._asdict(), **super().description()}
 
     @classmethod
     def from_description(cls, description, model, *tokenizers):
@@ -214,8 +204,6 @@ def read_config(path):
 
 def load_model(path, arguments):
     """Loads a .keras file; `arguments` of the constructor, such as `dtype`, override its own."""
-    if not arguments:
-        return keras.saving.load_model(path, compile=False)
     config = {**read_config(path), "compile_config": None}
     config["config"] = {**config["config"], **arguments}
     model = keras.saving.deserialize_keras_object(config)

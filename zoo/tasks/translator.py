@@ -3,13 +3,10 @@
 Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence.
 """
 
-import operator
-
 import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo import decoding
 from zoo.errors import TaskError, checked
 from zoo.tasks.generation import MAX_BEAM_SIZE, GenerationTask
 from zoo.tasks.padded_batches import padded
@@ -47,9 +44,6 @@ class Translator(GenerationTask):
     tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
     settings = "beam_size length_penalty length_offset early_stopping max_length search_options"
     settings = tuple(settings.split())
-    # Read-only: compiled searches contain their values.
-    length_offset = property(operator.attrgetter("_length_offset"))
-    early_stopping = property(operator.attrgetter("_early_stopping"))
 
     def __init__(
         self,
@@ -68,9 +62,12 @@ class Translator(GenerationTask):
         self.target_tokenizer = target_tokenizer
         self.beam_size = checked("beam_size", beam_size, int, 1, MAX_BEAM_SIZE)
         self.length_penalty = checked("length_penalty", length_penalty, float)
-        self._length_offset = checked("length_offset", length_offset, float, 0)
-        decoding.check_early_stopping(early_stopping)
-        self._early_stopping = early_stopping
+        self.length_offset = checked("length_offset", length_offset, float, 0)
+        if not isinstance(early_stopping, bool) and early_stopping != "never":
+            raise TaskError(
+                f'early_stopping must be True, False or "never". Received: {early_stopping!r}.'
+            )
+        self.early_stopping = early_stopping
         self.max_length, self.shortlist = max_length, None
         super().__init__(model, special_tokens, search_options)
 
