@@ -176,7 +176,7 @@ def test_images_are_prepared_as_a_model_asks(folder, prepared, all_digits):
         data = source.dataset(preprocessing=preprocessing, streamed=True)
         assert data.input_shape == (6, 6, 3)
     expected = [preprocessing.read(image) for image in all_digits.test.pixels[:3]]
-    found, _ = data.test.subset(np.arange(3)).in_memory()
+    found = data.test.subset(np.arange(3)).in_memory()
     np.testing.assert_array_equal(found.pixels, expected)
 
 
