@@ -26,7 +26,7 @@ from zoo.text import BOS_ID, EOS_ID, PAD_ID
 pytestmark = pytest.mark.ci
 
 IMAGES = [*np.random.default_rng(0).integers(0, 256, (70, 8, 12, 3), dtype=np.uint8)]
-TEXTS = ["dog", "", *LINES, "The cat. " * 4, "ñandú\u0301 你好"]
+TEXTS = ["dog", "", "The cat sat.", "ñandú\u0301 你好"]
 SPECIAL = {
     "as trained": {},
     "Marian": {"special_tokens": SpecialTokens(PAD_ID, EOS_ID, PAD_ID), "length_offset": 0.0},
@@ -49,7 +49,7 @@ LOW = {"onnxruntime": ("int8", 0.1), "openvino": ("bfloat16", 0.02)}  # 7 bits; 
 
 @pytest.mark.parametrize("engine", LOW)
 def test_an_engine_gives_the_probabilities_of_the_model(engine, tmp_path):
-    original = small_classifier()
+    original = small_classifier(num_layers=1)
     original.save(tmp_path)
     images = [*np.resize(np.stack(IMAGES), (70, *original.model.input_shape))]
     expected = original.probabilities(images)
@@ -70,11 +70,11 @@ def test_an_engine_gives_the_probabilities_of_the_model(engine, tmp_path):
 
 
 def test_an_engine_computes_in_float32_what_was_trained_in_bfloat16(tmp_path):
-    original = small_classifier("mixed_bfloat16")
+    original = small_classifier("mixed_bfloat16", num_layers=1)
     original.problem = "multi_label"
     original.save(tmp_path)
-    found = zoo.load(tmp_path, engine="onnxruntime").probabilities(IMAGES)
-    exact = zoo.load(tmp_path, dtype="float32").probabilities(IMAGES)
+    found = zoo.load(tmp_path, engine="onnxruntime").probabilities(IMAGES[:9])
+    exact = zoo.load(tmp_path, dtype="float32").probabilities(IMAGES[:9])
     assert exact.sum(axis=1).max() > 1.1
     np.testing.assert_allclose(found, exact, atol=1e-5)
 
@@ -82,7 +82,7 @@ def test_an_engine_computes_in_float32_what_was_trained_in_bfloat16(tmp_path):
 @pytest.mark.parametrize("engine", LOW)
 def test_an_engine_computes_for_several_threads(engine):
     small = small_classifier(num_layers=1)
-    batches = [IMAGES[:n] for n in (1, 5, 2, 70, 3, 1, 8, 64)]
+    batches = [IMAGES[:n] for n in (1, 5, 70, 3)]
     expected = [small.probabilities(batch) for batch in batches]
     small.engine = create_engine(small, engine, "float32")
     with ThreadPoolExecutor(4) as threads:
@@ -112,16 +112,15 @@ def test_ctranslate2_finds_the_translations_of_the_model(name, beam_size):
 def test_ctranslate2_obeys_search_options(name):
     """Greedy search; `repetition_penalty` differs where the start token occurs again."""
     translator = certain_translator(SPECIAL[name])
+    engine = create_engine(translator, "ctranslate2", "float32")
     for options in (
-        {"no_repeat_ngram_size": 2, "max_length": 20},
-        {"min_length": 9, "forced_eos": True, "max_length": 12},
-        {"suppress_tokens": range(20, 150), "max_length": 12},
-        {"target_prefix": "the cat", "max_length": 12, "min_length": 5},
+        {"no_repeat_ngram_size": 2, "suppress_tokens": range(20, 150)},
+        {"target_prefix": "the cat", "min_length": 9, "forced_eos": True},
     ):
-        options |= {"beam_size": 1}
+        options |= {"beam_size": 1, "max_length": 12}
         translator.engine = None
         expected = translator(TEXTS, **options)
-        translator.engine = create_engine(translator, "ctranslate2", "float32")
+        translator.engine = engine
         assert translator(TEXTS, **options) == expected
 
 
@@ -213,7 +212,7 @@ def test_errors(tmp_path, monkeypatch):
 
 def test_the_command_line(tmp_path, capsys):
     certain_translator({}).save(tmp_path)
-    arguments = ["translate", str(tmp_path), *TEXTS[2:4], "--beam-size", "1"]
+    arguments = ["translate", str(tmp_path), *TEXTS[2:], "--beam-size", "1"]
     assert main(arguments) == 0
     expected = capsys.readouterr().out
     assert main([*arguments, "--engine", "ctranslate2"]) == 0
