@@ -25,6 +25,7 @@ from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
 from zoo.training.settings import (
     MAY_CHANGE,
+    NO_EFFECT,
     Amount,
     Count,
     DataPath,
@@ -61,6 +62,9 @@ class Config(RunSettings):
     """Test sources; held out from the training pairs by default."""
     test_target: DataPath = None
     """Test translations."""
+    cache_dir: Annotated[str | None, NO_EFFECT] = None
+    """Folder of tokenized sentence pairs, which runs and workers share; by default .cache/translate
+    beside the run directory."""
     weights: DataPath = None
     """Translation model to fine-tune: published weights, see docs/checkpoints.md, or a run."""
     src_lang: str | None = None

@@ -1,10 +1,13 @@
-"""The translation recipe, shrunk: its tokenized pairs, and fine-tuning."""
+"""The translation recipe, shrunk: its cache of tokenized pairs, and fine-tuning."""
 
 import dataclasses
 import itertools
 import json
+import os
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ import pytest
 import zoo
 from tests.checkpoints.translation_folders import write_marian
 from tests.test_recipes import recipe
-from zoo.data import parallel_text, tokenized_corpus
+from zoo.data import parallel_text, text_rows, tokenized_corpus
 from zoo.errors import UserError
 from zoo.training.run import Run
 from zoo.training.sentence_pairs import load_pairs
@@ -39,22 +42,33 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture
 def loaded(corpus, tmp_path):
-    """Function (settings) -> the corpus of a run."""
+    """Function (settings) -> (corpus of a run, the names of the folders in the cache)."""
 
     def load(**settings):
         config = {"tsv": str(corpus), "out": str(tmp_path / "runs" / "a"), **settings}
         config = dataclasses.replace(CONFIG, **config)
         tokenizers = config.select("tokenizer vocab_size normalization vocabulary")
-        return load_pairs(Run(config), tokenizers, config.max_length)
+        data = load_pairs(Run(config), tokenizers, config.max_length)
+        cache = pathlib.Path(settings.get("cache_dir", tmp_path / "runs/.cache/translate"))
+        return data, {path.name for path in cache.iterdir() if path.is_dir()}
 
     return load
 
 
-def test_sentence_pairs_are_the_same_at_each_start(corpus, loaded, capsys):
-    first, again = loaded(), loaded()
+def test_sentence_pairs_are_tokenized_once(corpus, loaded, tmp_path, capsys, monkeypatch):
+    first, [folder] = loaded()
+    output = capsys.readouterr().out
+    assert "tokenized now: " in output and f"{folder}\n" in output
     text = parallel_text.tsv(corpus)
     assert first.test == list(text.test)
     assert len(first.train) == len(list(text.train)) and len(first.valid) == len(list(text.valid))
+
+    monkeypatch.setattr(text_rows, "read_lines", lambda path: pytest.fail("it is read again"))
+    again, folders = loaded(
+        out=str(tmp_path / "runs" / "b"), epochs=7, embed_dim=32, dropout=0.1, tokens_per_batch=99
+    )
+    assert folders == {folder}
+    assert capsys.readouterr().out == output.replace("tokenized now", "tokenized by an earlier run")
     for name in ("test", "skipped", "tokenizers"):
         assert getattr(again, name) == getattr(first, name)
     chosen = np.arange(20)
@@ -62,9 +76,18 @@ def test_sentence_pairs_are_the_same_at_each_start(corpus, loaded, capsys):
         again.train.batch(chosen, (20, 64))[1:], first.train.batch(chosen, (20, 64))[1:]
     ):
         np.testing.assert_array_equal(one, other)
-    lines = loaded(max_length=2).skipped
-    assert [line.split()[1] for line in lines] == ["training", "validation"]
-    assert capsys.readouterr().out == "".join(f"skipped: {line}\n" for line in lines)
+
+
+def test_other_data_or_settings_are_tokenized_anew(corpus, loaded, tmp_path):
+    copy = shutil.copy(corpus, tmp_path / "copy.tsv")
+    others = [{}, {"tsv": str(copy)}, {"seed": 1}, {"max_length": 30}, {"vocab_size": 300}]
+    others += [{"tokenizer": "character"}, {"vocabulary": "separate"}]
+    for count, settings in enumerate(others, 1):
+        for _ in range(2):
+            assert len(loaded(**settings)[1]) == count, settings
+    os.utime(copy)
+    assert len(loaded(tsv=str(copy))[1]) == len(others) + 1
+    assert len(loaded(cache_dir=str(tmp_path / "elsewhere"))[1]) == 1
 
 
 def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monkeypatch):
@@ -79,6 +102,24 @@ def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monk
     loaded()
     pairs = list(parallel_text.tsv(corpus).train)
     assert seen == [text for pair in pairs[::4] for text in pair], "400 pairs, of which 100"
+
+
+@pytest.mark.slow
+def test_two_workers_share_what_the_chief_has_tokenized(corpus, tmp_path):
+    flags = (
+        "--tokenizer character --embed-dim 16 --num-heads 2 --num-layers 1 --ff-dim 16 --epochs 1"
+    )
+    line = [sys.executable, "recipes/translate.py", *flags.split(), "--tsv", str(corpus)]
+    launch = [sys.executable, "-m", "zoo", "launch", "--workers", "2", "--"]
+    for run, said in (("a", "tokenized now"), ("b", "tokenized by an earlier run")):
+        command = [*launch, *line, "--out", str(tmp_path / run)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.count("Sentence pairs, ") == 1 and said in done.stdout
+    [folder] = [path for path in (tmp_path / ".cache/translate").iterdir() if path.is_dir()]
+    assert {path.name for path in folder.iterdir()} >= {"train", "valid"}
+    metrics = [json.loads((tmp_path / run / "metrics.json").read_text()) for run in "ab"]
+    assert metrics[0]["val_loss"] == metrics[1]["val_loss"]
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from zoo.data.token_batches import (
     steps_per_epoch,
     training_batches,
 )
-from zoo.data.token_store import Sequences, by_length
-from zoo.data.tokenized_corpus import EncodedPairs
+from zoo.data.token_store import Sequences
+from zoo.data.tokenized_corpus import EncodedPairs, encode_pairs
 from zoo.errors import UserError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
 from zoo.text.sentencepiece import train_tokenizer
@@ -34,7 +34,7 @@ def text(number, length):
 
 def encoded(lengths):
     stream = [(text(n, source), text(n, target)) for n, (source, target) in enumerate(lengths)]
-    return EncodedPairs(stream, Letters(), Letters(), 64, "train")
+    return encode_pairs(stream, Letters(), Letters(), 64, "train")
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +150,9 @@ def test_shuffling_has_every_number_once(size):
 
 def test_a_million_pairs_are_planned_in_little_memory():
     """Their order alone, an array of int64, would take 8 MB."""
-    pairs = encoded([(4, 4)])
     lengths = np.random.default_rng(0).integers(1, 5, 10**6)
-    pairs._sides = Sequences.concatenated([9] * length for length in np.repeat(lengths, 2))
-    pairs.longest_first, pairs.length_counts = by_length(lengths)
+    sides = Sequences.concatenated([9] * length for length in np.repeat(lengths, 2))
+    pairs = EncodedPairs(sides)
     next(iter(training_batches(pairs, 4096).whole()))  # late imports
     tracemalloc.start()
     try:

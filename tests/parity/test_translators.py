@@ -22,7 +22,7 @@ from tests.checkpoints.translation_folders import (  # noqa: E402
     write_mbart50,
 )
 from zoo.data.phrasebook import phrasebook_pairs  # noqa: E402
-from zoo.data.tokenized_corpus import EncodedPairs  # noqa: E402
+from zoo.data.tokenized_corpus import encode_pairs  # noqa: E402
 from zoo.training.losses import SmoothedCrossEntropy  # noqa: E402
 
 torch.set_num_threads(1)
@@ -135,7 +135,7 @@ def test_the_loss_of_training(case):
     texts = [*PAIRS[:4], ("the " * 20, "y"), ("x", "el " * 25)]
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     special = translator.special_tokens
-    pairs = EncodedPairs(texts, *tokenizers, 62, "train", special)
+    pairs = encode_pairs(texts, *tokenizers, 62, "train", special)
     width = len(pairs.length_counts) + 1  # longer than the longest
     inputs, labels, weights = pairs.batch(np.arange(6), (6, width))
     weights /= pairs.num_tokens

@@ -19,7 +19,7 @@ from zoo.data import pipeline, token_batches
 from zoo.data.images import digits
 from zoo.data.labeled_text import EncodedTexts, phrasebook
 from zoo.data.phrasebook import phrasebook_pairs
-from zoo.data.tokenized_corpus import EncodedPairs
+from zoo.data.tokenized_corpus import encode_pairs
 from zoo.models import EncoderClassifier, Transformer, ViT
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import distribution
@@ -96,7 +96,7 @@ def translation(strategy):
     pairs, held_out = pairs[:3000], pairs[3000:]
     tokenizer = train_tokenizer((text for pair in pairs for text in pair), "bpe", 400)
     train, valid = (
-        EncodedPairs(part, tokenizer, tokenizer, 64, name)
+        encode_pairs(part, tokenizer, tokenizer, 64, name)
         for name, part in (("train", pairs), ("valid", held_out))
     )
     # the last batch of an epoch has empty rows, and rows are no multiple of three

@@ -59,7 +59,7 @@ def test_what_resuming_allows():
     paths = "data_dir tsv source target valid_source valid_target test_source test_target weights"
     others = "epochs patience beam_size length_penalty bleu_tokenize"
     assert set(config.stored()) & set(config.may_change()) == {*paths.split(), *others.split()}
-    assert not set(config.stored()) & {"out", "resume", "devices", "checkpoint_steps"}
+    assert not set(config.stored()) & {"out", "resume", "devices", "cache_dir", "checkpoint_steps"}
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ Each function returns `zoo.data.text_rows.Divided`, pairs of a sentence and its 
 """
 
 from zoo.data.text_rows import divided, read_lines, read_tsv
-from zoo.data.tfds_download import supervised_examples
+from zoo.data.tfds_download import prepared_builder, supervised_examples
 from zoo.errors import DataError
 
 _HELD_OUT = 0.05  # share of the pairs, for validation and test each
+_OWN_DATA = "--tsv FILE, or --source FILE --target FILE"
 
 
 def phrasebook(seed=0):
@@ -74,9 +75,14 @@ def tfds_pairs(name, data_dir=None, seed=0):
     """
     import tensorflow_datasets as tfds
 
-    own_data, types = "--tsv FILE, or --source FILE --target FILE", [tfds.features.Text] * 2
-    _, parts = supervised_examples(name, data_dir, own_data, types, "sentence pairs")
+    types = [tfds.features.Text] * 2
+    _, parts = supervised_examples(name, data_dir, _OWN_DATA, types, "sentence pairs")
     return _divided(parts[0], seed, name, *parts[1:])
+
+
+def tfds_version(name, data_dir=None):
+    """Returns the full name of a data set of TensorFlow Datasets, with its version."""
+    return prepared_builder(name, data_dir, "phrasebook", _OWN_DATA).info.full_name
 
 
 def file_pair(source, target):

@@ -1,10 +1,15 @@
-"""Sequences of token ids, one after the other in memory."""
+"""Sequences of token ids: memory-mapped files, in folders that are cached by a key."""
 
 import array
 import dataclasses
+import hashlib
+import json
+import os
+import pathlib
 
 import numpy as np
 
+from zoo.files import atomic, locked
 from zoo.text import PAD_ID
 
 
@@ -29,6 +34,18 @@ class Sequences:
             offsets.append(len(ids))
         return cls(np.array(ids, np.int32), np.array(offsets, np.int64))
 
+    def save(self, folder):
+        """Writes two files to an existing folder."""
+        for name, values in dataclasses.asdict(self).items():
+            np.save(folder / f"{name}.npy", values)
+
+    @classmethod
+    def load(cls, folder):
+        """Memory-maps the files that `save` wrote."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        # faster to index than `np.memmap`
+        return cls(*(np.asarray(np.load(folder / f"{x}.npy", mmap_mode="r")) for x in names))
+
     def lengths(self, rows):
         """Returns the number of tokens of the sequences with these indices, int64 [rows]."""
         return self.offsets[rows + 1] - self.offsets[rows]
@@ -48,3 +65,34 @@ class Sequences:
 def by_length(lengths):
     """Returns the indices of lengths, longest first, uint32 [n], and the count of each length."""
     return np.argsort(-lengths, kind="stable").astype(np.uint32), np.bincount(lengths)
+
+
+def cached_folder(root, key, write):
+    """Opens the folder of a key, and creates it if it does not exist.
+
+    The key is everything that the content depends on, and can be stored as JSON. `write` is a
+    function of a path that writes the files into a new folder, which is then renamed, so an
+    incomplete one is never used. A process waits for another one that writes the same folder.
+    Returns the path, in the folder `root`, and whether it existed.
+    """
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    path = pathlib.Path(root) / digest[:10]
+    if path.is_dir():
+        return path, True
+    with locked(path):
+        if path.is_dir():
+            return path, True
+        with atomic(path) as partial:
+            partial.mkdir()
+            write(partial)
+    return path, False
+
+
+def file_key(path):
+    """Part of a key: path, size and modification time of a file; only the path if it is missing."""
+    path = os.path.realpath(path)
+    try:
+        status = os.stat(path)
+    except OSError:
+        return [path]
+    return [path, status.st_size, status.st_mtime_ns]

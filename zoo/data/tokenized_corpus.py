@@ -3,6 +3,7 @@
 Axes: B rows of a batch, S source positions, T target positions, n pairs.
 """
 
+import json
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,11 @@ from tqdm import tqdm
 
 from zoo.data.token_store import Sequences, by_length
 from zoo.errors import DataError
+from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
+VERSION = 6  # of the files, and of reading, dividing and encoding pairs
 _MAX_PAIRS = 2_000_000  # to train a tokenizer on: more take long and change little
 _BLOCK = 2000  # pairs to encode per call
 
@@ -24,60 +27,24 @@ class EncodedPairs:
     The length of a pair is that of its longer side, including the end token.
 
     Args:
-        pairs: list of (source, target), two str.
-        source_tokenizer, target_tokenizer: see `zoo.tasks.translator.Translator`.
-        max_length: maximum number of tokens of a source or target, including control ids; pairs
-            with a longer side are skipped and counted.
-        name: name of the split, such as "train".
-        special: `zoo.decoding.SpecialTokens` of the model; its `first`, if any, is the first label
-            of each pair.
+        sides: `zoo.data.token_store.Sequences`, the source and target of each pair; a source ends
+            with the end token, a target begins with the start token.
+        special: `zoo.decoding.SpecialTokens` of the model.
 
     Attributes:
+        sides: as given.
         longest_first: uint32 [n], the pairs by descending length.
         length_counts: int64 [longest + 1], number of pairs of each length.
-        skipped: number of pairs that were skipped because they were too long.
         num_tokens: number of labels in an epoch.
         signature: `tf.TensorSpec` of the outputs of `batch`.
-
-    Raises:
-        DataError: if there are no pairs, or all are too long.
     """
 
     _ids, _weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
     signature = ({"source": _ids, "target": _ids}, _ids, _weights)
 
-    def __init__(
-        self,
-        pairs,
-        source_tokenizer,
-        target_tokenizer,
-        max_length,
-        name,
-        special=SPECIAL_TOKENS,
-    ):
-        self._special, self.skipped = special, 0
-        first = [special.start] + ([] if special.first is None else [special.first])
-
-        def encoded():
-            """Yields the source and the target of each pair that is not too long."""
-            starts = range(0, len(pairs), _BLOCK)
-            for start in tqdm(starts, f"encoding {name}", leave=False, disable=None):
-                sources, targets = map(list, zip(*pairs[start : start + _BLOCK]))
-                ids = zip(source_tokenizer.encode(sources), target_tokenizer.encode(targets))
-                for source, target in ids:
-                    pair = [*source, special.end], [*first, *target]
-                    if max(map(len, pair)) <= max_length:
-                        yield from pair
-                    else:
-                        self.skipped += 1
-
-        self._sides = Sequences.concatenated(encoded())  # the source and target of each pair
-        lengths = np.diff(self._sides.offsets).reshape(-1, 2)
-        if not len(lengths):
-            raise DataError(
-                f"The {name} split has {len(pairs):,} sentence pairs, none of at most {max_length} "
-                "tokens. Increase --max-length."
-            )
+    def __init__(self, sides, special=SPECIAL_TOKENS):
+        self.sides, self._special = sides, special
+        lengths = np.diff(sides.offsets).reshape(-1, 2)
         self.longest_first, self.length_counts = by_length(lengths.max(axis=1))
         self.num_tokens = int(lengths[:, 1].sum())
 
@@ -92,13 +59,56 @@ class EncodedPairs:
         end with the end token; the other rows are padding.
         """
         pairs, pad = pairs.astype(np.int64), self._special.pad
-        source, target = (self._sides.padded(2 * pairs + side, shape, pad) for side in (0, 1))
-        labels, lengths = np.full(shape, pad, np.int32), self._sides.lengths(2 * pairs + 1)
+        source, target = (self.sides.padded(2 * pairs + side, shape, pad) for side in (0, 1))
+        labels, lengths = np.full(shape, pad, np.int32), self.sides.lengths(2 * pairs + 1)
         labels[:, :-1] = target[:, 1:]
         labels[np.arange(len(pairs)), lengths - 1] = self._special.end
         weights = np.zeros(shape, np.float32)
         weights[: len(pairs)] = np.arange(shape[1]) < lengths[:, None]
         return {"source": source, "target": target}, labels, weights
+
+
+def encode_pairs(
+    pairs, source_tokenizer, target_tokenizer, max_length, name, special=SPECIAL_TOKENS
+):
+    """Tokenizes sentence pairs.
+
+    Args:
+        pairs: list of (source, target), two str.
+        source_tokenizer, target_tokenizer: see `zoo.tasks.translator.Translator`.
+        max_length: maximum number of tokens of a source or target, including control ids; pairs
+            with a longer side are skipped.
+        name: name of the split, such as "train".
+        special: `zoo.decoding.SpecialTokens` of the model; its `first`, if any, is the first label
+            of each pair.
+
+    Returns:
+        `EncodedPairs`.
+
+    Raises:
+        DataError: if there are no pairs, or all are too long.
+    """
+    first = [special.start] + ([] if special.first is None else [special.first])
+
+    def encoded():
+        """Yields the source and the target of each pair that is not too long."""
+        starts = range(0, len(pairs), _BLOCK)
+        for start in tqdm(starts, f"encoding {name}", leave=False, disable=None):
+            sources, targets = map(list, zip(*pairs[start : start + _BLOCK]))
+            for source, target in zip(
+                source_tokenizer.encode(sources), target_tokenizer.encode(targets)
+            ):
+                pair = [*source, special.end], [*first, *target]
+                if max(map(len, pair)) <= max_length:
+                    yield from pair
+
+    sides = Sequences.concatenated(encoded())
+    if len(sides.offsets) == 1:
+        raise DataError(
+            f"The {name} split has {len(pairs):,} sentence pairs, none of at most {max_length} "
+            "tokens. Increase --max-length."
+        )
+    return EncodedPairs(sides, special)
 
 
 class TokenizedCorpus(NamedTuple):
@@ -117,29 +127,40 @@ class TokenizedCorpus(NamedTuple):
     skipped: list[str]
     tokenizers: tuple
 
+    @classmethod
+    def load(cls, folder, special):
+        """Opens a folder that `write_corpus` wrote; the token ids are memory-mapped."""
+        texts = json.loads((folder / "texts.json").read_text())
+        parts = (EncodedPairs(Sequences.load(folder / x), special) for x in ("train", "valid"))
+        tokenizers = tuple(load_tokenizer(folder, side) for side in ("source", "target"))
+        return cls(*parts, [tuple(pair) for pair in texts["test"]], texts["skipped"], tokenizers)
 
-def tokenize_corpus(text, tokenizers, max_length, special):
-    """Tokenizes sentence pairs, `zoo.data.text_rows.Divided`.
+
+def write_corpus(folder, text, tokenizers, max_length, special):
+    """Tokenizes sentence pairs, `zoo.data.text_rows.Divided`, and writes them to a folder.
 
     The tokenizers are (source, target), or a dict of the arguments of `train_tokenizers`. For
-    `max_length` and `special` see `EncodedPairs`.
-
-    Returns:
-        `TokenizedCorpus`.
+    `max_length` and `special` see `encode_pairs`.
     """
     if isinstance(tokenizers, dict):
         tokenizers = train_tokenizers(text, **tokenizers)
-    train = EncodedPairs(text.train, *tokenizers, max_length, "train", special)
-    valid = EncodedPairs(text.valid, *tokenizers, max_length, "valid", special)
+    for side, tokenizer in zip(("source", "target"), tokenizers):
+        save_tokenizer(tokenizer, folder, side)
     skipped = {
         "training pairs that are validation or test pairs, or have the translation of one that was "
         "held out": text.left_out,
         "pairs without a source or a target": text.empty,
-        f"training pairs with more than {max_length} tokens": train.skipped,
-        f"validation pairs with more than {max_length} tokens": valid.skipped,
     }
+    for name, kind in (("train", "training"), ("valid", "validation")):
+        pairs = getattr(text, name)
+        encoded = encode_pairs(pairs, *tokenizers, max_length, name, special)
+        (folder / name).mkdir()
+        encoded.sides.save(folder / name)
+        reason = f"{kind} pairs with more than {max_length} tokens"
+        skipped[reason] = len(pairs) - len(encoded)
     skipped = [f"{count:,} {reason}." for reason, count in skipped.items() if count]
-    return TokenizedCorpus(train, valid, text.test, skipped, tokenizers)
+    texts = {"test": text.test, "skipped": skipped}
+    (folder / "texts.json").write_text(json.dumps(texts))
 
 
 def train_tokenizers(text, tokenizer, vocab_size, normalization, vocabulary):

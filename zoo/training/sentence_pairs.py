@@ -1,24 +1,59 @@
-"""Reads and tokenizes the sentence pairs of a translation run."""
+"""Loads the sentence pairs of a translation run, which are tokenized once and cached."""
+
+import pathlib
 
 from zoo.data import parallel_text
-from zoo.data.tokenized_corpus import tokenize_corpus
+from zoo.data import tokenized_corpus as corpus
+from zoo.data.token_store import cached_folder, file_key
+from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
+from zoo.training import distribution
 
 
 def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
-    """Reads and tokenizes the sentence pairs.
+    """Opens the tokenized sentence pairs; the chief tokenizes them if the cache has none.
 
     Args:
-        run: `zoo.training.run.Run` with the settings of recipes/translate.py.
-        tokenizers, max_length, special_tokens: see `zoo.data.tokenized_corpus.tokenize_corpus`.
+        run: `zoo.training.run.Run` with the settings of recipes/translate.py; all its
+            workers must call this.
+        tokenizers: (source, target), or a dict of the arguments of
+            `zoo.data.tokenized_corpus.train_tokenizers`.
+        max_length, special_tokens: see `zoo.data.tokenized_corpus.encode_pairs`.
 
     Returns:
         `zoo.data.tokenized_corpus.TokenizedCorpus`.
     """
-    data = tokenize_corpus(read_pairs(run.settings), tokenizers, max_length, special_tokens)
+    settings = run.settings
+    root = pathlib.Path(settings.cache_dir or run.path.parent / ".cache" / "translate")
+    key = {
+        "version": corpus.VERSION,
+        "data": _key(settings),
+        "tokenizers": tokenizers if isinstance(tokenizers, dict) else checksum(*tokenizers),
+        "special tokens": special_tokens,
+        "max length": max_length,
+    }
+
+    def write(path):
+        corpus.write_corpus(path, read_pairs(settings), tokenizers, max_length, special_tokens)
+
+    if not run.is_chief:
+        distribution.from_chief(run.strategy, 0)  # waits until the chief has tokenized
+    folder, was_there = cached_folder(root, key, write)
+    if run.is_chief:
+        distribution.from_chief(run.strategy, 0)
+        print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
+    data = corpus.TokenizedCorpus.load(folder, special_tokens)
     for line in data.skipped if run.is_chief else ():
         print(f"skipped: {line}")
     return data
+
+
+def _key(settings):
+    """Everything that the selected sentence pairs depend on, for the key of the cache."""
+    key = [settings.dataset, settings.seed]
+    if settings.dataset not in (None, "phrasebook"):
+        key += [parallel_text.tfds_version(settings.dataset, settings.data_dir)]
+    return key + [path and file_key(path) for path in (settings.tsv, *sum(_files(settings), ()))]
 
 
 def read_pairs(settings):
@@ -27,12 +62,19 @@ def read_pairs(settings):
     if settings.tsv:
         return parallel_text.tsv(settings.tsv, seed)
     if settings.source:
-        others = (
-            (settings.valid_source, settings.valid_target),
-            (settings.test_source, settings.test_target),
+        train, *others = _files(settings)
+        return parallel_text.parallel_files(
+            *train, *(pair if any(pair) else None for pair in others), seed
         )
-        others = (pair if any(pair) else None for pair in others)
-        return parallel_text.parallel_files(settings.source, settings.target, *others, seed)
     if dataset == "phrasebook":
         return parallel_text.phrasebook(seed)
     return parallel_text.tfds_pairs(dataset, settings.data_dir, seed)
+
+
+def _files(settings):
+    """(source, target) for training, validation and test."""
+    return [
+        (settings.source, settings.target),
+        (settings.valid_source, settings.valid_target),
+        (settings.test_source, settings.test_target),
+    ]

@@ -1,0 +1,89 @@
+"""Folders that are made once: when they are used again, and what is left of those that were not
+finished."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from zoo.data.token_store import cached_folder, file_key
+from zoo.files import WriteError
+
+SETTINGS = {"data": ["a", 1], "length": 64}
+
+
+def write(folder):
+    (folder / "part").mkdir()
+    (folder / "part" / "numbers").write_bytes(b"0123456789")
+
+
+def never(folder):
+    raise AssertionError("this is made already")
+
+
+def test_it_is_made_once(tmp_path):
+    folder, was_there = cached_folder(tmp_path / "cache", SETTINGS, write)
+    assert not was_there and (folder / "part" / "numbers").read_bytes() == b"0123456789"
+    for same in (SETTINGS, {"length": 64, "data": ("a", 1)}):
+        assert cached_folder(tmp_path / "cache", same, never) == (folder, True)
+    other, was_there = cached_folder(tmp_path / "cache", {**SETTINGS, "length": 65}, write)
+    assert not was_there and other != folder
+    assert cached_folder(tmp_path / "cache", SETTINGS, never)[1]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteError, match="file cannot be written to: "):
+        cached_folder(tmp_path / "file", SETTINGS, write)
+
+
+def in_process(function):
+    process = multiprocessing.get_context("fork").Process(target=function)
+    process.start()
+    return process
+
+
+def test_what_a_killed_process_has_left_is_replaced(tmp_path):
+    def slowly(folder):
+        write(folder)
+        time.sleep(60)
+
+    process = in_process(lambda: cached_folder(tmp_path, SETTINGS, slowly))
+    while not [*tmp_path.glob("partial.*/part/numbers")]:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    folder, was_there = cached_folder(tmp_path, SETTINGS, write)
+    assert not was_there
+    assert {path.name for path in tmp_path.iterdir()} == {folder.name, f"{folder.name}.lock"}
+
+
+def test_two_processes_at_once_make_it_once(tmp_path):
+    def slowly(folder):
+        write(folder)
+        with open(tmp_path / "made", "a") as file:
+            file.write("x")
+        time.sleep(0.3)
+
+    processes = [in_process(lambda: cached_folder(tmp_path / "c", SETTINGS, slowly)) for _ in "abc"]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert (tmp_path / "made").read_text() == "x"
+
+
+def test_a_file_that_has_changed(tmp_path):
+    file, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    assert len(file_key(file)) == 1
+    for path in (file, other):
+        path.write_text("one")
+        os.utime(path, ns=(0, 10**18))
+    first = file_key(file)
+    assert first == file_key(str(file)) != file_key(other)
+    os.utime(file, ns=(0, 10**18 + 1000))
+    assert file_key(file) != first
+    file.write_text("more")
+    os.utime(file, ns=(0, 10**18))
+    assert file_key(file) != first
