@@ -123,23 +123,30 @@ def function_of(name, run_folder, exports):
 
         loaded = zoo.load(run_folder)
         return (lambda images: [best for [(best, _)] in loaded(images)]) if is_image else loaded
-    format, folder, helper = FORMATS[name][0], exports / name / "1", exports / "ONNX" / "1"
+    format, folder = FORMATS[name][0], exports / name / "1"
     if format == "saved_model":
         return saved_model_function(folder, is_image)
-    # The program of an ONNX export, which LiteRT uses as well.
-    sys.path.insert(0, str(helper if is_image else folder))
     if not is_image:
+        sys.path.insert(0, str(folder))
         return importlib.import_module("translate").Translator(folder)
-    classifier = importlib.import_module("classify").Classifier(helper)
+    import numpy as np
+
+    labels = (folder / "labels.txt").read_text(encoding="utf-8").splitlines()
     if format == "onnx":
-        classifier = type(classifier)(folder)
+        from zoo.deploy.onnx_format import runner
+
+        run = runner(folder / "model.onnx")
     else:
         from ai_edge_litert.interpreter import Interpreter
 
         path = str(folder / "model.tflite")
         run = Interpreter(model_path=path, num_threads=turns.CORES).get_signature_runner()
-        classifier.probabilities = lambda pixels: run(pixels=pixels)["probabilities"]
-    return lambda images: [best for [(best, _)] in classifier(images)]
+
+    def classify(images):
+        probabilities = run(pixels=np.stack(images))["probabilities"]
+        return [labels[index] for index in probabilities.argmax(axis=-1)]
+
+    return classify
 
 
 def saved_model_function(folder, is_image):

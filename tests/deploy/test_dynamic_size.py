@@ -8,11 +8,9 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from PIL import Image
 
 import zoo
 from tests.deploy.small_models import small_classifier
-from tests.deploy.test_programs import program
 from zoo.__main__ import main
 from zoo.deploy import onnx_format
 from zoo.errors import ExportError
@@ -106,21 +104,3 @@ def test_litert_names_relative_positions(tmp_path):
     classifier = small_classifier(positions="relative", num_layers=1)
     with pytest.raises(ExportError, match="relative positions.*saved_model or onnx"):
         zoo.export(classifier, tmp_path / "1", format="litert", dynamic_size=True)
-
-
-def test_classify_takes_arrays_of_any_size(tmp_path):
-    classifier = small_classifier(positions="rotary", num_layers=1)
-    folder = zoo.export(classifier, tmp_path / "1", format="onnx", dynamic_size=True)
-    classify = program(folder, "classify").Classifier(folder)
-    images = [pixels_of(size, 1)[0] for size in SIZES]
-    file = tmp_path / "image.png"
-    Image.fromarray(images[3]).save(file)  # is resized to the size of the model
-    found = classify([*images, file], top_k=1)
-    for [(label, share)], image in zip(found, images):
-        [expected] = probabilities(classifier, image[None])
-        assert label == classifier.class_names[expected.argmax()]
-        assert share == pytest.approx(expected.max(), abs=1e-4)
-    assert found[-1][0][1] == pytest.approx(classifier([file])[0][0][1], abs=1e-2)
-    for size in WRONG_SIZES:
-        with pytest.raises(ValueError, match=r"shape \(H, W, 3\), H and W multiples of 4"):
-            classify([pixels_of(size, 1)[0]])

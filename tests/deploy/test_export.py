@@ -102,7 +102,7 @@ def test_the_readme_of_every_format(digits_export, format, needs):
     description = json.loads((digits_export / "export.json").read_text())
     for dtype, stored_as in (("float32", ""), ("float16", "16."), ("int8", "to 8 bits.")):
         text = readme({**description, "format": format, "dtype": dtype}, digits_export)
-        assert f"It needs only {needs} and numpy." in text and "of 8 x 8 pixels" in text
+        assert f"It needs only {needs} and numpy, and Pillow" in text and "of 8 x 8 pixels" in text
         assert ("weight matrices" in text) == bool(stored_as) and stored_as in text
         assert "$" not in text
 

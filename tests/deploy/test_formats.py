@@ -1,6 +1,8 @@
 """ONNX and LiteRT files answer as the zoo does, also in fewer bits, and say what they are."""
 
 import functools
+import json
+import re
 import sys
 
 import numpy as np
@@ -10,7 +12,9 @@ import pytest
 import tensorflow as tf
 import tokenizers
 from ai_edge_litert.interpreter import Interpreter
+from PIL import Image
 
+import zoo
 from tests.deploy.small_models import (
     LINES,
     random_images,
@@ -18,8 +22,10 @@ from tests.deploy.small_models import (
     small_text_classifier,
 )
 from tests.text.library import wordpiece
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.deploy import checks, litert_format, onnx_format
 from zoo.deploy.plain_graphs import write_data
+from zoo.deploy.readme import readme
 from zoo.errors import ExportError, UserError
 from zoo.tasks.classifier import PROBLEMS, TextClassifier
 
@@ -99,6 +105,60 @@ def test_what_the_tokenizer_of_bert_does(tmp_path):
     assert [*write_data(classifier, tmp_path)] == ["labels.txt", "text.tokenizer.json"]
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "text.tokenizer.json"))
     assert library.encode("THE a").ids == [2, 0]
+
+
+def code_of(text):
+    """The Python code of a README."""
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return code
+
+
+@pytest.mark.parametrize("format", ["onnx", "litert"])
+def test_the_readme_classifies_an_image_file(format, tmp_path, monkeypatch, capsys):
+    """As the zoo does, with the packages that it names alone."""
+    classifier, library = small_classifier(num_layers=1), {"onnx": "onnxruntime"}
+    folder = zoo.export(classifier, tmp_path / "1", format=format)
+    code = code_of((folder / "README.md").read_text("utf-8"))
+    imported = {*re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE)}
+    assert imported == {"numpy", "PIL", library.get(format, "ai_edge_litert")}
+    monkeypatch.chdir(folder)
+    Image.fromarray(random_images(classifier, 1)[0]).save("image.jpg", quality=100)
+    exec(code, {})
+    found = [line.rpartition(" ") for line in capsys.readouterr().out.splitlines()]
+    [expected] = classifier([folder / "image.jpg"], top_k=4)
+    assert [label for label, _, _ in found] == [label.replace("\n", " ") for label, _ in expected]
+    shares = [[float(share) for *_, share in found], [share for _, share in expected]]
+    np.testing.assert_allclose(*shares, atol=0.02)  # for 6 levels of 256, see test_image_files.py
+
+
+@pytest.fixture(scope="module")
+def description(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("described")
+    zoo.export(small_classifier(num_layers=1), folder, format="onnx")
+    return json.loads((folder / "export.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size, mode", [((30, 20), "RGB"), ((5, 7), "RGBA"), ((40, 13), "L")])
+@pytest.mark.parametrize(
+    "resizing", [(None, "bilinear"), (None, "bicubic"), (14, "bicubic"), ((9, 21), "bilinear")]
+)
+def test_the_readme_resizes_as_the_zoo(
+    description, tmp_path, monkeypatch, size, mode, channels, resizing
+):
+    """Pillow rounds bilinear values between its passes; gray of color is rounded otherwise."""
+    preprocessing = ImagePreprocessing((8, 12), channels, (0.5,), (0.5,), *resizing)
+    text = readme({**description, "preprocessing": preprocessing.to_dict()}, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save("image.jpg", "PNG")
+    names = {}
+    exec(code_of(text).partition("\nmodel =")[0], names)
+    [found], expected = names["pixels"].astype(int), preprocessing.read("image.jpg").astype(int)
+    assert found.shape == expected.shape and names["pixels"].dtype == np.uint8
+    # Bicubic values beyond 0..255 are clipped in each color, or in gray.
+    in_gray = channels == 1 and mode != "L" and resizing[1] == "bicubic"
+    assert np.abs(found - expected).max() <= (20 if in_gray else 1)
 
 
 # The largest size, of that in float32, and the largest mean shifted probability.

@@ -5,7 +5,6 @@ Axes: B images or texts, H image height, W image width, C channels, T tokens.
 
 import logging
 import pathlib
-import shutil
 import tempfile
 
 import keras
@@ -14,15 +13,13 @@ import tensorflow as tf
 from zoo.deploy import checks
 from zoo.deploy.plain_graphs import classifier_graph, write_data
 from zoo.errors import ExportError, needed
-from zoo.tasks.classifier import ImageClassifier
 
 _LARGEST = 2**31  # bytes; the limit of protocol buffers
 _OPSET = 18  # the newest that tf2onnx supports
-_PROGRAM = pathlib.Path(__file__).parent / "programs" / "classify.py"
 
 
 def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
-    """Writes ``model.onnx``, ``labels.txt``, and ``classify.py`` or the tokenizer, and checks them.
+    """Writes ``model.onnx``, the labels and the tokenizer of texts, and checks the model.
 
     It maps "pixels", uint8 [B, H, W, C] of its image size, or "tokens", int32 [B, T], to
     "probabilities", float32 [B, classes].
@@ -30,23 +27,14 @@ def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
     See `zoo.deploy.export`; the options for a SavedModel are not used.
     """
     folder, graph = pathlib.Path(folder), classifier_graph(classifier, dynamic_size=dynamic_size)
-    model, files = to_onnx(graph, dtype), {"model.onnx": "inputs to probabilities"}
-    if isinstance(classifier, ImageClassifier):
-        if not classifier.preprocessing.antialias:
-            raise ExportError(
-                "classify.py resizes images with Pillow, which always antialiases, but the "
-                "preprocessing of this model does not. Export a SavedModel."
-            )
-        shutil.copy(_PROGRAM, folder)
-        files[_PROGRAM.name] = "runs the model with numpy and onnxruntime only"
-    onnx = needed("onnx")
+    model, onnx = to_onnx(graph, dtype), needed("onnx")
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, folder / "model.onnx")
     run = runner(folder / "model.onnx")
     return {
         "needs": ["onnxruntime", "numpy"],
         "made_with": ["tf2onnx", "onnx"],
-        "files": {**files, **write_data(classifier, folder)},
+        "files": {"model.onnx": "inputs to probabilities", **write_data(classifier, folder)},
         "signatures": {"model.onnx": graph.tensors},
         "checked": checks.check_classes(classifier, run, "onnxruntime", dtype, dynamic_size),
     }

@@ -41,8 +41,30 @@ def readme(description, folder):
         if description["problem"] == "multi_label":
             values["classes"] += _SEVERAL
     if "preprocessing" in description:
-        values["size"] = "{} x {}".format(*description["preprocessing"]["image_size"])
+        values |= _image(**description["preprocessing"])
     return template.substitute(values, **_place(folder))
+
+
+def _image(image_size, channels, resize, interpolation, antialias, **others):
+    """Values for the instructions to read an image with Pillow."""
+    height, width = image_size
+    if resize is None:
+        factor = f"max({width} / image.width, {height} / image.height)"
+        resized = f"[round(side * {factor}) for side in image.size]"
+    elif isinstance(resize, int):
+        resized = f"[int(side * {resize} / min(image.size)) for side in image.size]"
+    else:
+        resized = f"({resize[1]}, {resize[0]})"
+    return {
+        "size": f"{height} x {width}",
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "mode": "L" if channels == 1 else "RGB",
+        "resized": resized,
+        "filter": interpolation.upper(),
+        "antialias": "" if antialias else "; training did not antialias, as Pillow does",
+    }
 
 
 def _place(folder):
