@@ -192,10 +192,9 @@ class Hostile:
         return await self._answer(noise + b"\r\n\r\n")
 
     async def _reads_slowly(self, client, name, kind):
-        # the signatures of exports with the largest outputs
         is_image = self._instances[name][0].startswith("{")
-        signature = "attention" if is_image else "encode"
-        body = self._rows(name, 1024, signature_name=signature)
+        settings = {"signature_name": "attention"} if is_image else {}  # has larger outputs
+        body = self._rows(name, 1024, **settings)
         return await self._read_slowly(self._head(name, body) + body)
 
     async def _reads_pages_slowly(self, client, name, kind):

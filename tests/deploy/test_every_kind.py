@@ -180,8 +180,8 @@ def test_the_readme_of_a_classifier_is_correct(classifier, digits_export, tmp_pa
 ANOTHER_SCORE = lambda best: best._replace(score=best.score - 1.0)  # noqa: E731
 ANOTHER_TEXT = lambda best: best._replace(text=best.text + "a")  # noqa: E731
 WRONG = {
-    "labels": (small_classifier, ClassifierSignatures, "_compute_logits", lambda x: x * 1.1),
-    "NaN": (small_classifier, ClassifierSignatures, "_compute_logits", lambda x: x * np.nan),
+    "labels": (small_classifier, ClassifierSignatures, "_compute_outputs", lambda x: x * 1.1),
+    "NaN": (small_classifier, ClassifierSignatures, "_compute_outputs", lambda x: x * np.nan),
     "score": (small_generator, TextGenerator, "n_best", ANOTHER_SCORE),
     "text": (small_generator, TextGenerator, "n_best", ANOTHER_TEXT),
 }

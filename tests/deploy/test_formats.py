@@ -122,13 +122,13 @@ def test_the_readme_classifies_an_image_file(format, tmp_path, monkeypatch, caps
     imported = {*re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE)}
     assert imported == {"numpy", "PIL", library.get(format, "ai_edge_litert")}
     monkeypatch.chdir(folder)
-    Image.fromarray(random_images(classifier, 1)[0]).save("image.jpg", quality=100)
+    Image.fromarray(random_images(classifier, 1)[0]).save("image.jpg", "PNG")  # is lossless
     exec(code, {})
     found = [line.rpartition(" ") for line in capsys.readouterr().out.splitlines()]
     [expected] = classifier([folder / "image.jpg"], top_k=4)
     assert [label for label, _, _ in found] == [label.replace("\n", " ") for label, _ in expected]
     shares = [[float(share) for *_, share in found], [share for _, share in expected]]
-    np.testing.assert_allclose(*shares, atol=0.02)  # for 6 levels of 256, see test_image_files.py
+    np.testing.assert_allclose(*shares, **TOLERANCE)
 
 
 @pytest.fixture(scope="module")

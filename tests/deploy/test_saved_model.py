@@ -1,6 +1,6 @@
 """Exported SavedModels beside what they were exported from.
 
-Tolerance: 1e-4 on probabilities, scores and states, for the same float32 operations in another
+Tolerance: 1e-4 on probabilities, scores and features, for the same float32 operations in another
 graph; they differ by about 1e-6.
 """
 
@@ -83,7 +83,7 @@ def test_files_are_classified_as_the_zoo_does(classifier, classify, tmp_path):
         np.testing.assert_allclose(probabilities, [p for _, p in row], atol=1e-4)
 
 
-@pytest.mark.parametrize("signature", ["serving_default", "features", "attention"])
+@pytest.mark.parametrize("signature", ["serving_default", "attention"])
 def test_an_empty_batch_has_empty_answers(classify, signature):
     found = classify(np.asarray([], object), signature)
     assert {len(values) for values in found.values()} == {0}
@@ -123,11 +123,9 @@ def test_images_without_pixels_are_named(classify):
         classify(np.zeros((4, 0, 9, 1), np.uint8), "pixels")
 
 
-def test_features_and_attention_are_those_of_the_model(classifier, classify, tmp_path):
+def test_attention_is_that_of_the_model(classifier, classify, tmp_path):
     (tmp_path / "wide.jpg").write_bytes(GOOD["wide.jpg"])
     inputs = classifier.preprocess([tmp_path / "wide.jpg"])
-    features = classify([GOOD["wide.jpg"]], "features")["features"]
-    np.testing.assert_allclose(features, classifier.model.features(inputs)[:, 0], atol=1e-4)
     found = classify([GOOD["wide.jpg"]], "attention")
     np.testing.assert_allclose(
         found["attention"], attention_rollout(classifier.model, inputs), atol=1e-4
@@ -179,16 +177,9 @@ def test_texts_can_be_translated_as_they_are(tmp_path):
         zoo.export(small_classifier(), tmp_path / "1", sentences=False)
 
 
-def test_states_scores_and_attention_are_those_of_the_model(translator, translate, sentences):
+def test_scores_and_attention_are_those_of_the_model(translator, translate, sentences):
     texts = sentences[:5]
     answers = [answer[:40] for answer in translator(texts)]  # it may repeat itself
-    found = translate("encode", texts=texts)
-    for text, states, tokens in zip(texts, found["states"], found["tokens"]):
-        count = np.count_nonzero(tokens)
-        assert not states[count:].any()
-        expected = translator.model.encode(tokens[None, :count])
-        np.testing.assert_allclose(states[:count], expected[0], atol=1e-4)
-        assert tokens[: count - 1].tolist() == translator.source_tokenizer.encode([text])[0]
     found = translate("score", texts=texts, translations=answers)
     np.testing.assert_allclose(found["log_probs"], translator.score(texts, answers), atol=1e-4)
     lengths = [len(ids) + 1 for ids in translator.target_tokenizer.encode(answers)]
@@ -243,15 +234,9 @@ CLASSIFIED = [*LINES, "", "a", "The cat, the dog. " * 3, "¿Cafe\u0301? 你好",
 
 
 def test_texts_are_classified_as_by_the_model(text_classes):
-    """Many groups of texts; features are the input of the head."""
+    """Many groups of texts."""
     classifier, call = text_classes.original, caller(text_classes.folder)
     assert_answers(call(texts=CLASSIFIED * 40), classifier(CLASSIFIED, top_k=2) * 40)
-    found = call("features", texts=[*CLASSIFIED, "7, " * 60])
-    assert not found["features"][-1].any() and found["error"][-1]
-    for text, features in zip(CLASSIFIED, found["features"]):
-        tokens = np.asarray(classifier.encode([text]))
-        expected = classifier.model.pooled_features(tokens)[0]
-        np.testing.assert_allclose(features, expected, atol=1e-5)
 
 
 def test_features_of_an_encoder_of_images(tmp_path):

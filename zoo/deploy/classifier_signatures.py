@@ -1,6 +1,6 @@
-"""SavedModel signatures of an image classifier or encoder: images to labels or features.
+"""SavedModel signatures of classifiers and encoders: images or texts to labels or features.
 
-Axes: B images, H image height, W image width, C channels, K returned classes, E model width.
+Axes: B images or texts, H image height, W image width, C channels, K returned classes, E features.
 """
 
 import itertools
@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from zoo.data.image_files import decode, refusal
 from zoo.data.worker_batches import without_autotuning
-from zoo.deploy.signatures import Signatures
+from zoo.deploy.signatures import TEXTS, Signatures, TextSignatures, example_texts
+from zoo.deploy.text_graph import TextGraph
 from zoo.models.attention_rollout import attention_rollout
 
 _PARALLEL_DECODES = 4
@@ -30,7 +31,7 @@ class ClassifierSignatures(Signatures):
         super().__init__(classifier)
         self._top_k, self._dynamic_size = top_k, dynamic_size
         self._preprocessing = classifier.preprocessing
-        self._logits = tf.function(self._compute_logits, autograph=False)
+        self._outputs = tf.function(self._compute_outputs, autograph=False)
 
     def functions(self):
         size = (None, None, None, self._preprocessing.channels)
@@ -41,7 +42,6 @@ class ClassifierSignatures(Signatures):
         functions = {
             "serving_default": (self.classify, encoded, f"encoded images to {found}"),
             "pixels": (self.classify_pixels, pixels, f"pixels of {sizes} to {found}"),
-            "features": (self.features, encoded, "encoded images to the input of the head"),
         }
         if hasattr(self._model, "attention_maps"):
             what = "encoded images to attention rollout"
@@ -70,12 +70,6 @@ class ClassifierSignatures(Signatures):
         """Classifies pixels, uint8 [B, height, width, C]."""
         return self._answers(self._fit(pixels), tf.fill(tf.shape(pixels)[:1], ""))
 
-    def features(self, image_bytes):
-        """Returns the input of the head, [B, E], such as the class token or the mean of patches."""
-        pixels, error = self._read(image_bytes)
-        pooled = self._model.pooled_features(self._preprocessing.normalize(pixels))
-        return {"features": _spread(tf.cast(pooled, tf.float32), error), "error": error}
-
     def attention(self, image_bytes):
         """Returns the attention rollout to each patch, and the preprocessed pixels."""
         pixels, error = self._read(image_bytes)
@@ -84,16 +78,12 @@ class ClassifierSignatures(Signatures):
         return {"attention": shares, "pixels": pixels, "error": error}
 
     def _answers(self, pixels, error):
-        """Classifies the valid images of a batch, uint8 [valid, H, W, C]; `error` is string [B]."""
-        logits = self._logits(pixels)
-        if not self._top_k:
-            return {"features": _spread(logits, error), "error": error}
-        probabilities = _spread(self._task.probabilities_of_logits(logits), error)
-        return self._best(probabilities, error, self._top_k)
+        """Computes the valid images of a batch, uint8 [valid, H, W, C]; `error` is string [B]."""
+        outputs = _spread(self._outputs(pixels), error)
+        return _labeled(self._task, outputs, error, self._top_k)
 
-    def _compute_logits(self, pixels):
-        inputs = self._preprocessing.normalize(pixels)
-        return tf.cast(self._model(inputs, training=False), tf.float32)
+    def _compute_outputs(self, pixels):
+        return self._task.compute_outputs(self._preprocessing.normalize(pixels))
 
     def _fit(self, pixels):
         """Resizes and crops pixels to the size of the model; with `dynamic_size`, checks theirs."""
@@ -136,6 +126,48 @@ class ClassifierSignatures(Signatures):
         error = tf.fill([count + 1], "It is damaged or uses an unsupported feature.")
         error = tf.tensor_scatter_nd_update(error, indices[:, None], reasons)
         return tf.boolean_mask(pixels, reasons == ""), error[:-1]
+
+
+class TextClassifierSignatures(TextSignatures):
+    """See `Signatures`.
+
+    Args:
+        classifier: `zoo.tasks.classifier.TextClassifier` or `zoo.tasks.encoder.TextEncoder`.
+        top_k: K; None for an encoder.
+    """
+
+    def __init__(self, classifier, top_k=None):
+        self._top_k, self._text_graph = top_k, TextGraph(classifier.tokenizer)
+        super().__init__(classifier, classifier.model.max_length, self._text_graph)
+
+    def functions(self):
+        what = f"texts to {'labels' if self._top_k else 'features'}"
+        return {"serving_default": (self.classify, [TEXTS], what)}
+
+    def examples(self):
+        texts = example_texts(self._task.tokenizer, self._limit - 2)
+        return texts, self._task(texts, *[len(self._task.class_names)] if self._top_k else [])
+
+    def classify(self, texts):
+        """Classifies texts, string [B]."""
+        control = [self._special.start], [self._special.end]
+        tokens, error = self._encode(self._text_graph, texts, *control)
+        [outputs] = self._computed(
+            lambda _, tokens: [self._task.compute_outputs(tokens)],
+            [tokens],
+            error,
+            [tf.zeros([tf.size(texts), self._task.num_outputs])],
+        )
+        return _labeled(self._task, outputs, error, self._top_k)
+
+
+def _labeled(task, outputs, error, top_k):
+    """The likeliest classes of probabilities [B, classes], or features [B, E]; 0 for an error."""
+    if not top_k:
+        return {"features": outputs, "error": error}
+    probabilities, order = tf.math.top_k(outputs, top_k)
+    labels = tf.where((error == "")[:, None], tf.gather(task.class_names, order), "")
+    return {"labels": labels, "probabilities": probabilities, "error": error}
 
 
 def _in_parts(function, spec):

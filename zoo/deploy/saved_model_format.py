@@ -4,10 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.deploy import checks
-from zoo.deploy.classifier_signatures import ClassifierSignatures
+from zoo.deploy.classifier_signatures import ClassifierSignatures, TextClassifierSignatures
 from zoo.deploy.generator_signatures import GeneratorSignatures
 from zoo.deploy.plain_graphs import tensor
-from zoo.deploy.text_classifier_signatures import TextClassifierSignatures
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.errors import ExportError
 from zoo.tasks.padded_batches import BATCH_SIZES

@@ -41,12 +41,6 @@ class Signatures:
         self.tracked.weights = [variable.value for variable in task.model.weights]
         self.tracked.texts = text_graphs
 
-    def _best(self, probabilities, error, top_k):
-        """The likeliest classes of probabilities [B, classes], which are 0 if there is an error."""
-        probabilities, order = tf.math.top_k(probabilities, top_k)
-        labels = tf.where((error == "")[:, None], tf.gather(self._task.class_names, order), "")
-        return {"labels": labels, "probabilities": probabilities, "error": error}
-
 
 class TextSignatures(Signatures):
     """`Signatures` of texts.

@@ -1,6 +1,6 @@
 """SavedModel signatures of a translator: texts to translations.
 
-Axes: B texts, N translations of a text, S source tokens, T target tokens, E model width.
+Axes: B texts, N translations of a text, S source tokens, T target tokens.
 """
 
 import tensorflow as tf
@@ -41,7 +41,6 @@ class TranslatorSignatures(TextSignatures):
         tokens = [tf.TensorSpec([None, None], tf.int32)]
         return {
             **search_signatures(self.translate, self._search, tokens, "texts to translations"),
-            "encode": (self.encode, [TEXTS], "texts to the encoder's states"),
             "score": (self.score, pair, "texts and translations to log-probabilities"),
             "attention": (self.attention, pair, attention),
         }
@@ -84,22 +83,6 @@ class TranslatorSignatures(TextSignatures):
         codes = tf.strings.regex_replace(texts, f"(?s)^({LANGUAGE.pattern} *)?.*", r"\1")
         return tf.strings.substr(texts, tf.strings.length(codes), tf.strings.length(texts)), codes
 
-    def encode(self, texts):
-        """Returns the encoder's outputs and the source tokens, including the end token."""
-        ragged, error = self._source(texts)
-        tokens = self._dense(ragged)
-        tokens = tf.where((error == "")[:, None], tokens, self._special.pad)
-        rows, size = tf.unstack(tf.shape(tokens))
-
-        [states] = self._computed(
-            lambda _, source: [_fit(tf.cast(self._model.encode(source), tf.float32), [size])],
-            [ragged],
-            error,
-            [tf.zeros([rows, size, self._model.embed_dim])],
-        )
-        states = tf.where((tokens != self._special.pad)[:, :, None], states, 0.0)
-        return {"states": states, "tokens": tokens, "error": error}
-
     def score(self, texts, translations):
         """Returns log-probability and number of tokens of translations, including the end token."""
         source, target, error = self._pairs(texts, translations)
@@ -119,7 +102,7 @@ class TranslatorSignatures(TextSignatures):
         sizes = [tf.shape(side)[1] for side in tokens]
 
         [weights] = self._computed(
-            lambda _, *pairs: [_fit(self._task.attention(*pairs), sizes)],
+            lambda _, *pairs: [_fit(self._task.attention(*pairs), *sizes)],
             [source, target],
             error,
             [tf.zeros([tf.size(texts), *sizes])],
@@ -162,7 +145,6 @@ class TranslatorSignatures(TextSignatures):
         return source, target, tf.where(source_error == "", target_error, source_error)
 
 
-def _fit(values, sizes):
-    """Crops the axes after the first to `sizes`, or pads them with 0."""
-    shape = [-1, *sizes, *values.shape[1 + len(sizes) :]]
-    return tf.RaggedTensor.from_tensor(values, ragged_rank=len(sizes)).to_tensor(shape=shape)
+def _fit(values, rows, columns):
+    """Crops the last two axes, or pads them with 0."""
+    return tf.RaggedTensor.from_tensor(values, ragged_rank=2).to_tensor(shape=[-1, rows, columns])

@@ -1,7 +1,7 @@
 """Translates with the model in this folder; requires ctranslate2 and sentencepiece.
 
     python translate.py "hello world"
-    python translate.py --beam-size 4 --n-best 2 < sentences.txt
+    python translate.py --beam-size 4 < sentences.txt
 
 From Python, with this folder on the path:
 
@@ -17,6 +17,8 @@ import sys
 import ctranslate2
 import sentencepiece
 from layout import join_sentences, split_sentences  # the file beside this one
+
+_SEARCH = ("n_best", "beam_size", "length_penalty", "max_length")
 
 
 class Translator:
@@ -53,16 +55,16 @@ class Translator:
         layouts = [split_sentences(text) if sentences else ["", text, ""] for text in texts]
         parts = [part for fields in layouts for part in fields[1::2]]
         prefixes = [target_prefix * (i == 0) for x in layouts for i in range(len(x) // 2)]
-        found = self.n_best(parts, target_prefix=prefixes, **options)
+        found = self.n_best(parts, prefixes, **options)
         found = iter([best for [(best, _), *_] in found])
         return [join_sentences(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
 
-    def n_best(self, texts, target_prefix="", **options):
+    def n_best(self, texts, target_prefixes=None, **options):
         """Translates texts as they are, with several translations each.
 
         Args:
             texts: list of str; a blank text has one translation.
-            target_prefix: beginning of all translations, or a list of one for each text.
+            target_prefixes: list of the beginnings of their translations; by default none.
             **options: `n_best`, the number of translations, `beam_size`, `length_penalty` and
                 `max_length`, by default those of export.json; and other arguments of
                 `ctranslate2.Translator.translate_batch`.
@@ -73,32 +75,28 @@ class Translator:
         Raises:
             ValueError: if a text has more tokens than the maximum of the model.
         """
-        is_shared = isinstance(target_prefix, str)
-        prefixes = [target_prefix] * len(texts) if is_shared else target_prefix
-        settings, names = self.settings, ("n_best", "beam_size", "length_penalty", "max_length")
-        given = {name: options.pop(name, settings[name]) for name in names}
+        settings = self.settings
+        n, beam_size, alpha, length = (options.pop(name, settings[name]) for name in _SEARCH)
         rows = [
             [*settings["source_prefix"], *pieces, settings["end"]]
             for pieces in self.source.encode(texts, out_type=str)
         ]
-        for text, row in zip(texts, rows):
-            if len(row) > settings["max_length"]:
-                raise ValueError(
-                    f"A text is too long: it has {len(row)} tokens, and the maximum is "
-                    f"{settings['max_length']}. It begins: {text[:60]!r}."
-                )
+        longest = max(rows, key=len, default=[])
+        if len(longest) > settings["max_length"]:
+            raise ValueError(
+                f"A text is too long: it has {len(longest)} tokens, and the maximum is "
+                f"{settings['max_length']}. It begins: {texts[rows.index(longest)][:60]!r}."
+            )
+        prefixes = self.target.encode(target_prefixes or [""] * len(texts), out_type=str)
         found = self.model.translate_batch(
             rows,
-            target_prefix=[
-                settings["target_prefix"] + prefix
-                for prefix in self.target.encode(prefixes, out_type=str)
-            ],
+            target_prefix=[settings["target_prefix"] + prefix for prefix in prefixes],
             max_batch_size=32,
-            beam_size=max(given["beam_size"], given["n_best"]),
-            num_hypotheses=given["n_best"],
-            length_penalty=given["length_penalty"],
+            beam_size=max(beam_size, n),
+            num_hypotheses=n,
+            length_penalty=alpha,
             max_input_length=0,  # no limit; otherwise, longer texts would be truncated
-            max_decoding_length=given["max_length"] - settings["forced_eos"],
+            max_decoding_length=length - settings["forced_eos"],
             suppress_sequences=[[token] for token in settings["suppressed"]],
             return_scores=True,
             **{**settings["options"], **options},
@@ -117,36 +115,19 @@ class Translator:
         return text.strip(" ") if self.settings["strips"] else text
 
 
-def main(arguments=None):
-    """Runs the command line."""
+def main():
+    """Runs the command line, which prints the best translation of each text."""
     parser = argparse.ArgumentParser(description="Translates texts.")
     parser.add_argument("texts", metavar="TEXT", nargs="*", help="default: lines of standard input")
     parser.add_argument("--beam-size", type=int)
     parser.add_argument("--length-penalty", type=float)
-    parser.add_argument("--target-prefix", help="beginning of each translation")
-    parser.add_argument("--no-repeat-ngram-size", type=int)
-    parser.add_argument("--repetition-penalty", type=float)
-    parser.add_argument("--n-best", type=int, help="translations per text; if several, with scores")
-    parser.add_argument(
-        "--no-sentences",
-        dest="sentences",
-        action="store_false",
-        default=None,
-        help="translate texts as they are",
-    )
-    options = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
+    parser.add_argument("--sentences", action=argparse.BooleanOptionalAction)
+    options = {k: v for k, v in vars(parser.parse_args()).items() if v is not None}
     texts = options.pop("texts") or [line.rstrip("\n") for line in sys.stdin]
-    translator, sentences = Translator(), options.pop("sentences", None)
     try:
-        if options.get("n_best", translator.settings["n_best"]) > 1:
-            found = translator.n_best(texts, **options)
-        else:
-            found = [[(text, 0.0)] for text in translator(texts, sentences, **options)]
+        print(*Translator()(texts, **options), sep="\n")
     except ValueError as error:
         parser.exit(2, f"error: {error}\n")
-    for translations in found:
-        for text, score in translations:
-            print(f"{score:.4f}\t{text}" if len(translations) > 1 else text)
 
 
 if __name__ == "__main__":
