@@ -177,13 +177,9 @@ def test_texts_can_be_translated_as_they_are(tmp_path):
         zoo.export(small_classifier(), tmp_path / "1", sentences=False)
 
 
-def test_scores_and_attention_are_those_of_the_model(translator, translate, sentences):
+def test_cross_attention_is_that_of_the_model(translator, translate, sentences):
     texts = sentences[:5]
     answers = [answer[:40] for answer in translator(texts)]  # it may repeat itself
-    found = translate("score", texts=texts, translations=answers)
-    np.testing.assert_allclose(found["log_probs"], translator.score(texts, answers), atol=1e-4)
-    lengths = [len(ids) + 1 for ids in translator.target_tokenizer.encode(answers)]
-    assert found["tokens"].tolist() == lengths
     found = translate("attention", texts=texts, translations=answers)
     for index, (text, answer) in enumerate(zip(texts, answers)):
         expected = translator.alignment(text, answer)
@@ -196,8 +192,7 @@ def test_scores_and_attention_are_those_of_the_model(translator, translate, sent
             assert labels == shown + [""] * (len(labels) - len(shown))
 
 
-@pytest.mark.parametrize("signature", ["score", "attention"])
-def test_the_model_computes_a_few_texts_at_once(signature, monkeypatch):
+def test_the_model_computes_a_few_texts_at_once(monkeypatch):
     """So that memory grows by the answer alone; and no answer depends on the other texts."""
     small = small_translator(num_layers=1)
     signatures = TranslatorSignatures(small, 1, 1, 0.0)
@@ -211,7 +206,7 @@ def test_the_model_computes_a_few_texts_at_once(signature, monkeypatch):
         return call(inputs, *args, **options)
 
     monkeypatch.setattr(block, "call", watched)
-    function = getattr(signatures, signature)  # not a graph, so that shapes are known
+    function = signatures.attention  # not a graph, so that shapes are known
     found = function(*map(tf.constant, given.values()))
     assert max(largest) == max(BATCH_SIZES)
     for index in (0, 13, 69):
@@ -227,7 +222,7 @@ def test_the_model_computes_a_few_texts_at_once(signature, monkeypatch):
 
 def test_pairs_must_be_pairs(translate):
     with pytest.raises(tf.errors.InvalidArgumentError, match="one translation"):
-        translate("score", texts=["a", "b"], translations=["a"])
+        translate("attention", texts=["a", "b"], translations=["a"])
 
 
 CLASSIFIED = [*LINES, "", "a", "The cat, the dog. " * 3, "¿Cafe\u0301? 你好", "the cat"]

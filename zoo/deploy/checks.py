@@ -54,7 +54,6 @@ def check_classes(classifier, run, package, dtype="float32", dynamic_size=False)
         "largest_difference": float(difference.max()),
         # relative to the sum of the probabilities, which is not one for several labels
         "mean_shifted_probability": float((difference.sum(-1) / np.maximum(total, 2)).mean()),
-        "same_best": float(np.mean(found.argmax(axis=-1) == expected.argmax(axis=-1))),
     }
     if {dtype, model.compute_dtype} == {"float32"}:
         return report(package, measured, _EXACT)

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph
-from zoo.errors import ExportError
 from zoo.tasks.generator import NEW_TOKENS
 from zoo.tasks.padded_batches import LENGTHS
 
@@ -30,12 +29,6 @@ class GeneratorSignatures(TextSignatures):
     """
 
     def __init__(self, generator, n_best, beam_size, length_penalty, max_new_tokens):
-        control, spelled = generator.special_tokens, generator.tokenizer.token_bytes
-        if any(spelled[id] for id in (control.start, control.end, control.pad)):
-            raise ExportError(
-                "A TextGenerator can only be exported if its tokenizer does not decode its special "
-                f"tokens to text. Received: special_tokens={control}."
-            )
         self._settings = (n_best, beam_size, length_penalty, max_new_tokens)
         self._n_best, self.summands = n_best, max_new_tokens or NEW_TOKENS
         self._text_graph = TextGraph(generator.tokenizer)

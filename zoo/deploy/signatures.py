@@ -130,14 +130,17 @@ class TextSignatures(Signatures):
             decode: function that decodes int32 [group, N, T] to string [group, N].
         """
 
+        control = tf.constant([self._special.start, self._special.end, self._special.pad])
+
         def answers(group, tokens):
             # The texts are repeated up to a number of rows for which the search is compiled.
             rows = tf.gather(BATCH_SIZES, tf.searchsorted(BATCH_SIZES, [tf.size(group)])[0])
             places = tf.range(rows) % tf.size(group)
             found = search(tf.gather(group, places), tf.gather(tokens, places))
             tokens, _, scores = (part[: tf.size(group), :count] for part in found)
-            exists = tf.math.is_finite(scores)
-            return [tf.where(exists, decode(tokens), ""), tf.where(exists, scores, 0.0)]
+            is_text = tf.reduce_all(tokens[..., None] != control, axis=-1)
+            texts, exists = decode(tf.where(is_text, tokens, -1)), tf.math.is_finite(scores)
+            return [tf.where(exists, texts, ""), tf.where(exists, scores, 0.0)]
 
         shape = (tf.size(error), count)
         results = [tf.fill(shape, ""), tf.zeros(shape)]

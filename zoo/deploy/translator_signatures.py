@@ -41,7 +41,6 @@ class TranslatorSignatures(TextSignatures):
         tokens = [tf.TensorSpec([None, None], tf.int32)]
         return {
             **search_signatures(self.translate, self._search, tokens, "texts to translations"),
-            "score": (self.score, pair, "texts and translations to log-probabilities"),
             "attention": (self.attention, pair, attention),
         }
 
@@ -83,21 +82,16 @@ class TranslatorSignatures(TextSignatures):
         codes = tf.strings.regex_replace(texts, f"(?s)^({LANGUAGE.pattern} *)?.*", r"\1")
         return tf.strings.substr(texts, tf.strings.length(codes), tf.strings.length(texts)), codes
 
-    def score(self, texts, translations):
-        """Returns log-probability and number of tokens of translations, including the end token."""
-        source, target, error = self._pairs(texts, translations)
-        [log_probs] = self._computed(
-            lambda _, *pairs: [self._task.log_probs(*pairs)],
-            [source, target],
-            error,
-            [tf.zeros(tf.shape(texts))],
-        )
-        counts = tf.cast(target.row_lengths(), tf.int32)
-        return {"log_probs": log_probs, "tokens": tf.where(error == "", counts, 0), "error": error}
-
     def attention(self, texts, translations):
         """Returns the cross-attention weights, averaged over blocks and heads."""
-        source, target, error = self._pairs(texts, translations)
+        sizes = tf.size(texts), tf.size(translations)
+        same = tf.debugging.assert_equal(*sizes, "Each text needs one translation.")
+        with tf.control_dependencies([same]):
+            source, source_error = self._source(texts)
+        first = [] if self._special.first is None else [self._special.first]
+        control = first, [self._special.end]
+        target, target_error = self._encode(self._target_text, translations, *control)
+        error = tf.where(source_error == "", target_error, source_error)
         tokens = [self._dense(side) for side in (target, source)]
         sizes = [tf.shape(side)[1] for side in tokens]
 
@@ -129,20 +123,6 @@ class TranslatorSignatures(TextSignatures):
     def _source(self, texts):
         prefix = self._task.source_tokenizer.prefix
         return self._encode(self._source_text, texts, prefix, [self._special.end])
-
-    def _pairs(self, texts, translations):
-        """Tokenizes both sides: returns ragged tokens of each, and the first error of each pair."""
-        same = tf.debugging.assert_equal(
-            tf.size(texts),
-            tf.size(translations),
-            "texts and translations must have the same length: each text needs one translation.",
-        )
-        with tf.control_dependencies([same]):
-            source, source_error = self._source(texts)
-        first = [] if self._special.first is None else [self._special.first]
-        control = first, [self._special.end]
-        target, target_error = self._encode(self._target_text, translations, *control)
-        return source, target, tf.where(source_error == "", target_error, source_error)
 
 
 def _fit(values, rows, columns):
