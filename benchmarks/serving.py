@@ -90,9 +90,8 @@ def known_answers(folders):
     from zoo.startup import import_tensorflow_quietly
 
     import_tensorflow_quietly()
-    from zoo.server.inputs import decode
-    from zoo.server.loading import load_all
-    from zoo.server.outputs import encode
+    from zoo.server.models import load_all
+    from zoo.server.rest_json import decode, encode
 
     answers = []
     for model in load_all(folders):

@@ -22,7 +22,7 @@ from tests.deploy.small_models import small_classifier, small_generator
 from tests.server import toys
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.errors import ExportError
-from zoo.server.loading import load_all
+from zoo.server.models import load_all
 from zoo.tasks.generator import TextGenerator
 
 pytestmark = pytest.mark.ci

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.server import toys
-from zoo.server.loading import load_all
+from zoo.server.models import load_all
 
 MAX_BODY = 300_000
 MAX_VALUES = 10_000

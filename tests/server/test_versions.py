@@ -13,7 +13,7 @@ import tensorflow as tf
 from tests.server import toys
 from tests.server.toys import post
 from zoo.server import versions
-from zoo.server.loading import find, load, load_all
+from zoo.server.models import find, load, load_all
 
 
 class Times(tf.Module):

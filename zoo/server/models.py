@@ -1,16 +1,26 @@
-"""Served SavedModels: signatures, metadata and calls."""
+"""SavedModels: how they are found, loaded and called."""
 
+import collections
+import pathlib
+import re
 import reprlib
+import sys
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import json_format
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis import prediction_log_pb2
 
-from zoo.server.errors import STATUS, RequestError
+from zoo.errors import needed
+from zoo.server.errors import STATUS, RequestError, ServerError
 
 DEFAULT_SIGNATURE = "serving_default"
 _STATUS = {getattr(tf.errors, name): status for name, status in STATUS.items()}
+_FILE = "saved_model.pb"
 
 
 class Signature(NamedTuple):
@@ -81,6 +91,114 @@ def _reason(error):
     """The message of an error, without TensorFlow's lines about the graph."""
     if not isinstance(error, tf.errors.OpError):
         return f"{type(error).__name__}: {error}"
-    noise = ("Graph execution error", "Detected at node", "<stack traces", "[[{{node")
-    lines = [line for line in map(str.strip, error.message.splitlines()) if line]
-    return " ".join(line for line in lines if not line.startswith(noise)) or error.message
+    noise = r"(?m)^\s*(Graph execution error|Detected at node|<stack traces|\[\[\{\{node).*$"
+    return " ".join(re.sub(noise, "", error.message).split()) or error.message
+
+
+def load_all(folders):
+    """Loads the models named on the command line; see `find` and `load`.
+
+    Raises:
+        ServerError: if one is missing, or two have the same name.
+    """
+    found = [find(folder) for folder in folders]
+    for name, count in collections.Counter(name for name, *_ in found).items():
+        if count > 1:
+            raise ServerError(f"{count} models are named {name}. Rename one with OTHER=FOLDER.")
+    return [load(*model) for model in found]
+
+
+def find(given):
+    """Finds the model for a command-line argument.
+
+    Args:
+        given: "…/NAME/1"; "…/NAME", which selects its highest version; or "NAME=path".
+
+    Returns:
+        The name, version and folder of the model.
+
+    Raises:
+        ServerError: if there is no such model.
+    """
+    name, equals, path = str(given).partition("=")
+    if not equals or "/" in name or pathlib.Path(given).exists():
+        name, path = "", given
+    folder = pathlib.Path(path)
+    if not folder.is_dir():
+        raise ServerError(f"There is no folder {folder}.")
+    if not (folder / _FILE).is_file():
+        versions = [f for f in folder.iterdir() if f.name.isdecimal() and (f / _FILE).is_file()]
+        if not versions:
+            raise ServerError(
+                f"{folder} contains no SavedModel: no {_FILE} is in it or in a numbered subfolder. "
+                "Export a run first: python -m zoo export."
+            )
+        folder = max(versions, key=lambda version: int(version.name))
+    folder = folder.resolve()
+    has_version = folder.name.isdecimal()
+    version = int(folder.name) if has_version else 1
+    name = name or (folder.parent.name if has_version else folder.name)
+    if not name or set(name) & set("/:"):
+        raise ServerError(f"The model name {name!r} cannot be used in a URL. Pass NAME={folder}.")
+    return name, version, folder
+
+
+def load(name, version, folder):
+    """Loads a SavedModel and warms it up.
+
+    Raises:
+        ServerError: if it is damaged, has no signatures or cannot be warmed up.
+        UserError: if tensorflow-text is required, but not installed.
+    """
+    started = time.monotonic()
+    try:
+        proto = saved_model_pb2.SavedModel.FromString((folder / _FILE).read_bytes())
+        loaded = tf.saved_model.load(str(folder))
+        signatures = {
+            key: Signature(f.structured_input_signature[1], f.structured_outputs, f)
+            for key, f in loaded.signatures.items()
+        }
+        [graph] = [g for g in proto.meta_graphs if "serve" in g.meta_info_def.tags]
+    except Exception as error:  # TensorFlow raises various errors for a damaged file
+        is_complete = sys.modules.get("tensorflow_text") is not None
+        if "Op type not registered" in str(error) and not is_complete:
+            needed("tensorflow_text")  # registers the operations of tokenizers
+            return load(name, version, folder)
+        raise ServerError(
+            f"The SavedModel in {folder} cannot be loaded. If it is damaged, export the model "
+            f"again. ({type(error).__name__}: {str(error).strip()})"
+        ) from None
+    if not signatures:
+        raise ServerError(f"The SavedModel in {folder} cannot be served: it has no signatures.")
+    definitions = {
+        key: json_format.MessageToDict(
+            proto, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        for key, proto in graph.signature_def.items()
+    }
+    model = Model(name, version, signatures, definitions, loaded)
+    _warm_up(model, folder)
+    print(f"{name}, version {version}: ready in {time.monotonic() - started:.1f} s", flush=True)
+    return model
+
+
+def _warm_up(model, folder):
+    """Makes the requests that are stored with the model, as first calls are slow.
+
+    Source: TensorFlow Serving, "SavedModel Warmup" (tensorflow.org/tfx/serving).
+    """
+    path = folder / "assets.extra" / "tf_serving_warmup_requests"
+    if not path.is_file():
+        return
+    try:
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+            if log.HasField("predict_log"):  # not of `Classify`, for example
+                request = log.predict_log.request
+                inputs = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
+                model.call(request.model_spec.signature_name or DEFAULT_SIGNATURE, inputs)
+    except Exception as error:
+        raise ServerError(
+            f"The warm-up requests in {path} cannot be answered. Export the model again, or delete "
+            f"the file. ({type(error).__name__}: {error})"
+        ) from None

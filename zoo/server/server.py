@@ -13,7 +13,7 @@ from zoo.server import versions
 from zoo.server.connections import BACKLOG, BoundedConnection
 from zoo.server.errors import ServerError
 from zoo.server.limits import Limits
-from zoo.server.loading import load_all
+from zoo.server.models import load_all
 from zoo.server.service import Service
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")

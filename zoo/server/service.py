@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from zoo.server import inputs, outputs
+from zoo.server import rest_json
 from zoo.server.batching import Batcher
 from zoo.server.errors import RequestError, release
 from zoo.server.models import DEFAULT_SIGNATURE
@@ -82,9 +82,7 @@ class Service:
             return batcher
         asked = name[:80] if version is None else f"{name[:80]}, version {version[:20]}"
         serves = ", ".join(f"{n}, version {b.model.version}" for n, b in self.batchers.items())
-        advice = " Predictions take POST." if ":" in name else ""
-        reason = f"Servable not found for request: {asked}. Available: {serves}.{advice}"
-        raise RequestError(reason, 404)
+        raise RequestError(f"Servable not found for request: {asked}. Available: {serves}", 404)
 
     @contextlib.asynccontextmanager
     async def accepted(self):
@@ -168,12 +166,11 @@ class Service:
 
     async def _error(self, request, error):
         release(error)
-        detail = error.detail
-        if not isinstance(error, RequestError):  # Starlette's, about the path or the method
-            detail += f": {request.method} {request.url.path[:80]}. Predictions are "
-            detail += "POST /v1/models/NAME:predict."
+        detail, status, headers = error.detail, error.status_code, error.headers
+        if status in (404, 405):
+            received = f"{request.method} {request.url.path[:80]}"
+            detail += f". Predictions are POST /v1/models/NAME:predict. Received: {received}."
         content = json.dumps({"error": detail})  # in ASCII: there may be lone surrogates
-        status, headers = error.status_code, error.headers
         return self._counted(request, Response(content, status, headers, "application/json"))
 
     def _counted(self, request, response):
@@ -197,14 +194,14 @@ class Service:
         loop = asyncio.get_running_loop()
 
         def read():
-            request = inputs.parse(body, self.limits.max_values)
+            request = rest_json.parse(body, self.limits.max_values)
             name = request.get("signature_name") or DEFAULT_SIGNATURE
-            arrays = inputs.decode(request, batcher.model.signature(name).inputs)
+            arrays = rest_json.decode(request, batcher.model.signature(name).inputs)
             return name, arrays, "instances" in request
 
         name, arrays, row_form = await loop.run_in_executor(self.converters, read)
         found = await batcher.run(name, arrays)
-        return await loop.run_in_executor(self.converters, outputs.encode, found, row_form)
+        return await loop.run_in_executor(self.converters, rest_json.encode, found, row_form)
 
 
 async def _body(request, limit, take):

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from zoo.server.loading import find, load
+from zoo.server.models import find, load
 
 
 async def watch(service, folders, seconds):

@@ -10,8 +10,7 @@ import tensorflow as tf
 from tests.server import toys
 from zoo.errors import UserError
 from zoo.server.errors import ServerError
-from zoo.server.loading import find, load, load_all
-from zoo.server.models import Signature
+from zoo.server.models import Signature, find, load, load_all
 
 
 def test_names_and_versions(tmp_path, monkeypatch):
