@@ -181,10 +181,6 @@ def test_the_layout_is_kept_as_by_the_zoo(exported):
     for sentences in (True, False):
         expected = translator(texts, sentences=sentences, **options)
         assert driver(texts, n_best=1, sentences=sentences, **options) == expected
-        prefix = {"sentences": sentences, "target_prefix": "the"}  # of the first sentence
-        assert driver(texts, n_best=1, **prefix, **options) == translator(
-            texts, **prefix, **options
-        )
     arguments = ["--beam-size", "2", "--length-penalty", "0"]
     [found, whole] = (
         printed(folder, "the mat. On it", *arguments, *flags) for flags in ([], ["--no-sentences"])

@@ -29,7 +29,7 @@ def test_names_and_versions(tmp_path, monkeypatch):
     assert find(f"c={odd}") == ("c", 3, odd)
     monkeypatch.chdir(half / "2")
     assert find(".")[:2] == ("half", 2)
-    with pytest.raises(ServerError, match="2 models are named half"):
+    with pytest.raises(ServerError, match="names of models must differ: .*half.*half"):
         load_all([half, half / "2"])
 
 

@@ -199,7 +199,5 @@ def _copy_dense(linear, dense):
 
 
 def _copy_norm(norm, normalization):
-    norm.gamma, norm.beta = (
-        convert_to_numpy(normalization.gamma),
-        convert_to_numpy(normalization.beta),
-    )
+    norm.gamma = convert_to_numpy(normalization.gamma)
+    norm.beta = convert_to_numpy(normalization.beta)

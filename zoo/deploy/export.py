@@ -10,12 +10,14 @@ import tempfile
 from importlib.metadata import version
 
 from zoo.deploy.readme import readme
-from zoo.errors import ExportError, TaskError, checked
+from zoo.errors import ExportError, checked
 from zoo.models.base import dtype_name
 from zoo.models.vit import ViT
-from zoo.tasks.classifier import ImageReader, TextReader
+from zoo.tasks.classifier import Classifier, ImageReader, TextReader
+from zoo.tasks.generation import GenerationTask
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
 from zoo.tasks.task import Task
+from zoo.tasks.translator import Translator
 
 DTYPES = ("float32", "float16", "int8")  # of weight matrices in formats other than SavedModel
 _FORMATS = {"classifier": ("onnx", "litert"), "translator": ("ctranslate2",)}
@@ -65,8 +67,8 @@ def export(
         The path of the folder. It contains export.json and README.md, which describe the export.
 
     Raises:
-        ExportError: if an option is invalid, the folder is not empty, or the outputs of the
-            export differ from those of the model. Nothing is written in these cases.
+        ExportError, TaskError: if an option is invalid, the folder is not empty, or the outputs of
+            the export differ from those of the model. Nothing is written in these cases.
     """
     folder = pathlib.Path(folder)
     if getattr(model, "engine", None) is not None:
@@ -75,11 +77,8 @@ def export(
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
     options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
     options |= {"sentences": None if sentences else False, "dynamic_size": dynamic_size or None}
-    try:
-        _check_format(model, format, dtype)
-        options = _checked(model, options)
-    except TaskError as error:
-        raise ExportError(str(error)) from None
+    _check_format(model, format, dtype)
+    options = _options(model, {k: value for k, value in options.items() if value is not None})
     _check_folder(folder, overwrite)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -156,36 +155,32 @@ def _check_format(model, format, dtype):
         )
 
 
-def _checked(model, options):
-    """Validates the options, and replaces None by the defaults for this model."""
-    given = {name: value for name, value in options.items() if value is not None}
-    known = _known(model, checked("n_best", given.get("n_best", 1), int, 1))
-    for name, value in given.items():
-        if name not in known:
-            kind, computes = type(model).__name__, type(model.model).__name__
-            raise ExportError(f"A {kind} has no option {name}. Its model is a {computes}.")
-        if limits := known[name][1:]:
-            given[name] = checked(name, value, *limits)
-    return {name: default for name, (default, *_) in known.items()} | given
-
-
-def _known(model, n_best):
-    """{name: (default, arguments of `checked` if it is a number)} of the options of a model."""
-    known = {}
-    if isinstance(model, (ImageReader, TextReader)):
-        if hasattr(model, "class_names"):
-            classes = len(model.class_names)
-            default = classes if model.problem == "multi_label" else min(5, classes)
-            known["top_k"] = (default, int, 1, classes)
-        if isinstance(model.model, ViT):
-            known["dynamic_size"] = (False,)
-        return known
+def _options(model, given):
+    """The checked options of this kind of model, by default for those that are not given."""
+    options = {}
+    if isinstance(model, GenerationTask):
+        n = checked("n_best", given.get("n_best", 1), int, 1)
+        beam_size = given.get("beam_size", max(n, model.beam_size))
+        length_penalty = given.get("length_penalty", model.length_penalty)
+        options["n_best"] = n
+        options["beam_size"] = checked("beam_size", beam_size, int, n)
+        options["length_penalty"] = checked("length_penalty", length_penalty, float)
+    if isinstance(model, Translator):
+        options["sentences"] = given.get("sentences", True)
     if isinstance(model, TextGenerator):
-        known["max_new_tokens"] = (None, int, 1, model.model.max_length)
-    else:
-        known["sentences"] = (True,)
-    known |= {"n_best": (1, int, 1), "beam_size": (max(n_best, model.beam_size), int, n_best)}
-    return known | {"length_penalty": (model.length_penalty, float)}
+        most, limit = given.get("max_new_tokens"), model.model.max_length
+        most = None if most is None else checked("max_new_tokens", most, int, 1, limit)
+        options["max_new_tokens"] = most
+    if isinstance(model, Classifier):
+        classes = len(model.class_names)
+        default = classes if model.problem == "multi_label" else min(5, classes)
+        options["top_k"] = checked("top_k", given.get("top_k", default), int, 1, classes)
+    if isinstance(model.model, ViT):
+        options["dynamic_size"] = given.get("dynamic_size", False)
+    for name in given.keys() - options.keys():
+        kind, computes = type(model).__name__, type(model.model).__name__
+        raise ExportError(f"A {kind} has no option {name}. Its model is a {computes}.")
+    return options
 
 
 def _check_folder(folder, overwrite):

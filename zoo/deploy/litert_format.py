@@ -24,11 +24,6 @@ def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
 
     See `zoo.deploy.export`; the options for a SavedModel are not used.
     """
-    if dynamic_size and classifier.model.positions == "relative":
-        raise ExportError(
-            "LiteRT has no operations for relative positions of images of any size. With "
-            "dynamic_size, export this model as saved_model or onnx."
-        )
     # LiteRT can insert axes only in tensors with at most one dynamic dimension.
     batch = 1 if isinstance(classifier, TextClassifier) else "B"
     graph = classifier_graph(classifier, batch=batch, dynamic_size=dynamic_size)
@@ -61,4 +56,5 @@ def _converted(graph, dtype):
         try:
             return converter.convert()
         except Exception as error:  # the converter does not document its error types
-            raise ExportError(f"LiteRT cannot convert this model: {error}") from None
+            reason = "LiteRT cannot convert this model. Export it as saved_model or onnx"
+            raise ExportError(f"{reason}. ({error})") from None

@@ -1,6 +1,5 @@
 """SavedModels: how they are found, loaded and called."""
 
-import collections
 import pathlib
 import re
 import reprlib
@@ -13,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2, prediction_log_pb2
 
 from zoo.errors import needed
 from zoo.server.errors import STATUS, RequestError, ServerError
@@ -49,7 +48,7 @@ class Model(NamedTuple):
     name: str  # as in the URL, like the version
     version: int
     signatures: dict  # {name: `Signature`}
-    signature_def: dict  # {name: dict}, the SavedModel's `SignatureDef` protos as JSON
+    metadata: dict  # the SavedModel's `SignatureDefMap` as JSON
     loaded: object  # the SavedModel; the reference keeps its variables alive
 
     def signature(self, name):
@@ -102,9 +101,9 @@ def load_all(folders):
         ServerError: if one is missing, or two have the same name.
     """
     found = [find(folder) for folder in folders]
-    for name, count in collections.Counter(name for name, *_ in found).items():
-        if count > 1:
-            raise ServerError(f"{count} models are named {name}. Rename one with OTHER=FOLDER.")
+    names = sorted(name for name, *_ in found)
+    if len({*names}) < len(names):
+        raise ServerError(f"The names of models must differ: pass NAME=FOLDER. Received: {names}.")
     return [load(*model) for model in found]
 
 
@@ -170,13 +169,12 @@ def load(name, version, folder):
         ) from None
     if not signatures:
         raise ServerError(f"The SavedModel in {folder} cannot be served: it has no signatures.")
-    definitions = {
-        key: json_format.MessageToDict(
-            proto, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
-        for key, proto in graph.signature_def.items()
-    }
-    model = Model(name, version, signatures, definitions, loaded)
+    metadata = json_format.MessageToDict(
+        get_model_metadata_pb2.SignatureDefMap(signature_def=graph.signature_def),
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )
+    model = Model(name, version, signatures, metadata, loaded)
     _warm_up(model, folder)
     print(f"{name}, version {version}: ready in {time.monotonic() - started:.1f} s", flush=True)
     return model

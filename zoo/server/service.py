@@ -144,8 +144,7 @@ class Service:
         """`GetModelMetadataResponse` as JSON."""
         model = self.batcher(**request.path_params).model
         spec = {"name": model.name, "signature_name": "", "version": str(model.version)}
-        metadata = {"signature_def": {"signature_def": model.signature_def}}
-        return JSONResponse({"model_spec": spec, "metadata": metadata})
+        return JSONResponse({"model_spec": spec, "metadata": {"signature_def": model.metadata}})
 
     async def status(self, request):
         """`GetModelStatusResponse` as JSON."""

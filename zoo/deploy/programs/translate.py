@@ -38,14 +38,13 @@ class Translator:
         )
         self.model = ctranslate2.Translator(str(folder), **options)
 
-    def __call__(self, texts, sentences=None, target_prefix="", **options):
+    def __call__(self, texts, sentences=None, **options):
         """Translates texts.
 
         Args:
             texts: list of str.
             sentences: whether to translate sentence by sentence and keep the layout; by default as
                 in export.json.
-            target_prefix: beginning of each translation.
             **options: see `n_best`.
 
         Returns:
@@ -53,18 +52,15 @@ class Translator:
         """
         sentences = self.settings["sentences"] if sentences is None else sentences
         layouts = [split_sentences(text) if sentences else ["", text, ""] for text in texts]
-        parts = [part for fields in layouts for part in fields[1::2]]
-        prefixes = [target_prefix * (i == 0) for x in layouts for i in range(len(x) // 2)]
-        found = self.n_best(parts, prefixes, **options)
+        found = self.n_best([part for fields in layouts for part in fields[1::2]], **options)
         found = iter([best for [(best, _), *_] in found])
         return [join_sentences(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
 
-    def n_best(self, texts, target_prefixes=None, **options):
+    def n_best(self, texts, **options):
         """Translates texts as they are, with several translations each.
 
         Args:
             texts: list of str; a blank text has one translation.
-            target_prefixes: list of the beginnings of their translations; by default none.
             **options: `n_best`, the number of translations, `beam_size`, `length_penalty` and
                 `max_length`, by default those of export.json; and other arguments of
                 `ctranslate2.Translator.translate_batch`.
@@ -87,10 +83,9 @@ class Translator:
                 f"A text is too long: it has {len(longest)} tokens, and the maximum is "
                 f"{settings['max_length']}. It begins: {texts[rows.index(longest)][:60]!r}."
             )
-        prefixes = self.target.encode(target_prefixes or [""] * len(texts), out_type=str)
         found = self.model.translate_batch(
             rows,
-            target_prefix=[settings["target_prefix"] + prefix for prefix in prefixes],
+            target_prefix=[settings["target_prefix"]] * len(rows),
             max_batch_size=32,
             beam_size=max(beam_size, n),
             num_hypotheses=n,
