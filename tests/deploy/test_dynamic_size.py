@@ -102,7 +102,5 @@ def test_files_take_pixels_of_any_size(format, dtype, settings, tmp_path):
 
 def test_litert_names_relative_positions(tmp_path):
     classifier = small_classifier(positions="relative", num_layers=1)
-    with pytest.raises(
-        ExportError, match="cannot convert .* as saved_model or onnx"
-    ):
+    with pytest.raises(ExportError, match="cannot convert .* as saved_model or onnx"):
         zoo.export(classifier, tmp_path / "1", format="litert", dynamic_size=True)

@@ -94,15 +94,13 @@ def test_a_text_classifier(format, tmp_path):
         found = model(tokens=tokens)["probabilities"]
         np.testing.assert_allclose(found, classifier.probabilities([text]), **TOLERANCE)
     assert (tmp_path / "text.spm").read_bytes() == classifier.tokenizer.model
-    classifier.tokenizer = classifier.tokenizer.with_prefix(5)
-    assert [*write_data(classifier, tmp_path)] == ["labels.txt", "text.spm", "text.json"]
 
 
 def test_what_the_tokenizer_of_bert_does(tmp_path):
     classifier = object.__new__(TextClassifier)
     classifier.tokenizer = wordpiece({"[UNK]": 0, "[PAD]": 1, "the": 2}, ["[PAD]"])
     classifier.class_names = ["ant"]
-    assert [*write_data(classifier, tmp_path)] == ["labels.txt", "text.tokenizer.json"]
+    write_data(classifier, tmp_path)
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "text.tokenizer.json"))
     assert library.encode("THE a").ids == [2, 0]
 

@@ -38,15 +38,6 @@ def write(original, folder, dtype="float32", **options):
         (folder / f"{side}.spm").write_bytes(tokenizer.model)
     for file in (_PROGRAM, _LAYOUT):
         shutil.copy(file, folder)
-    files = {
-        "model.bin": "the model",
-        "config.json": "its control tokens",
-        **{file.name: "its tokens" for file in sorted(folder.glob("*_vocabulary.json"))},
-        "source.spm": "the SentencePiece model of the source language",
-        "target.spm": "the SentencePiece model of the target language",
-        _PROGRAM.name: "translates texts with ctranslate2 and sentencepiece only",
-        _LAYOUT.name: "splits texts into sentences for it",
-    }
     checked = _check(original, folder, tokens, dtype)
     (source, target), decodes, options = tokens, original.target_tokenizer, original.options()
     search = {
@@ -60,7 +51,7 @@ def write(original, folder, dtype="float32", **options):
         "strips": decodes.proto.normalizer_spec.remove_extra_whitespaces,
     }
     needs = ["ctranslate2", "sentencepiece"]
-    return {"needs": needs, "files": files, "signatures": {}, "checked": checked, "search": search}
+    return {"needs": needs, "signatures": {}, "checked": checked, "search": search}
 
 
 def _check(original, folder, tokens, dtype):

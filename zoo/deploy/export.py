@@ -100,8 +100,8 @@ def _write(model, folder, format, dtype, options, final):
     The module of a format, such as `zoo.deploy.onnx_format`, has a function ``write(model, folder,
     dtype, **options)``. It writes into an existing folder, with weight matrices of this dtype,
     compares the outputs with those of the model (`ExportError` if they differ), and returns a dict
-    for export.json: "needs", the packages that run the export; "files" (name: description);
-    "signatures"; "checked"; optionally "search", and "made_with", the packages that write it.
+    for export.json: "needs", the packages that run the export; "signatures"; "checked";
+    optionally "search", and "made_with", the packages that write it.
     """
     # The packages of a format are imported only if it is used.
     writer = importlib.import_module(f"zoo.deploy.{format}_format")

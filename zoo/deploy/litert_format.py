@@ -28,12 +28,12 @@ def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
     batch = 1 if isinstance(classifier, TextClassifier) else "B"
     graph = classifier_graph(classifier, batch=batch, dynamic_size=dynamic_size)
     folder, litert = pathlib.Path(folder), needed("ai_edge_litert.interpreter")
+    write_data(classifier, folder)
     (folder / MODEL_FILE).write_bytes(_converted(graph, dtype))
     interpreter = litert.Interpreter(model_path=str(folder / MODEL_FILE))
     run = interpreter.get_signature_runner(_SIGNATURE)
     return {
         "needs": ["ai-edge-litert", "numpy"],
-        "files": {MODEL_FILE: "inputs to probabilities", **write_data(classifier, folder)},
         "signatures": {_SIGNATURE: graph.tensors},
         "checked": checks.check_classes(classifier, run, "ai-edge-litert", dtype, dynamic_size),
     }

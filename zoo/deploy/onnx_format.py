@@ -30,11 +30,11 @@ def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
     model, onnx = to_onnx(graph, dtype), needed("onnx")
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, folder / "model.onnx")
+    write_data(classifier, folder)
     run = runner(folder / "model.onnx")
     return {
         "needs": ["onnxruntime", "numpy"],
         "made_with": ["tf2onnx", "onnx"],
-        "files": {"model.onnx": "inputs to probabilities", **write_data(classifier, folder)},
         "signatures": {"model.onnx": graph.tensors},
         "checked": checks.check_classes(classifier, run, "onnxruntime", dtype, dynamic_size),
     }

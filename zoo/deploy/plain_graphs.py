@@ -77,14 +77,8 @@ def tensor(dtype, *shape):
 
 
 def write_data(classifier, folder):
-    """Writes the class names, and the tokenizer of texts; returns {name of a file: description}."""
+    """Writes the class names, one per line, and the tokenizer of texts."""
     lines = [" ".join(name.split()) for name in classifier.class_names]
     (folder / "labels.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    files = {"labels.txt": "the class names, one per line"}
     if isinstance(classifier, TextClassifier):
-        name, *others = save_tokenizer(classifier.tokenizer, folder, "text")
-        library = "sentencepiece" if name == "text.spm" else "tokenizers"
-        files[name] = f"the tokenizer, which the library {library} reads"
-        for other in others:
-            files[other] = "settings of the tokenizer: ids before each text, ids of its pieces"
-    return files
+        save_tokenizer(classifier.tokenizer, folder, "text")

@@ -30,9 +30,6 @@ def readme(description, folder):
     values["imports"] = _IMPORTS if reads_texts else _IMPORTS.splitlines()[0]
     values["has_operations"] = _SERVING if reads_texts else ""
     values["stored_as"] = _STORED.get(description["dtype"], "")
-    files = [f"- `{name}`: {what}" for name, what in description["files"].items()]
-    files.append("- `export.json`: signatures, settings and versions")
-    values["files"] = "\n".join(files)
     values["details"] = _details(description)
     if "class_names" in description:
         names = description["class_names"]

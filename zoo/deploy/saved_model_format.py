@@ -22,12 +22,6 @@ _SIGNATURES = {  # by the description files of the tasks
 # Both run the same operations in different graphs. Half precision has about 3 digits; in int8,
 # rounding can change an integer by one.
 _TOLERANCE, _LOW_TOLERANCE = 1e-4, 5e-2
-_FILES = {
-    "saved_model.pb": "the graph",
-    "variables/": "the weights",
-    "assets/": "empty; lookup tables are part of the graph",
-    "assets.extra/": "requests that a server makes before it is ready",
-}
 
 
 def write(original, folder, dtype, **options):
@@ -58,7 +52,6 @@ def write(original, folder, dtype, **options):
         }
     return {
         "needs": ["tensorflow", *["tensorflow-text"] * reads_texts],
-        "files": _FILES,
         "signatures": described,
         "checked": checks.report("tensorflow", measured, tolerance),
     }
