@@ -53,8 +53,7 @@ def to_onnx(graph, dtype="float32"):
     size = 4 * graph.model.count_params()
     if size > _LARGEST:
         raise ExportError(
-            f"The model is too large for ONNX: it has {size / 1e9:.1f} GB of parameters, and the "
-            "limit is 2.1 GB. Export it as a SavedModel."
+            f"The model is too large for ONNX: {size / 1e9:.1f} of 2.1 GB. Export a SavedModel."
         )
     model = _converted(graph)
     tensors = graph.tensors["inputs"] | graph.tensors["outputs"]

@@ -53,7 +53,6 @@ def _image(image_size, channels, resize, interpolation, antialias, **others):
     else:
         resized = f"({resize[1]}, {resize[0]})"
     return {
-        "size": f"{height} x {width}",
         "height": height,
         "width": width,
         "channels": channels,
