@@ -97,18 +97,16 @@ class Server(uvicorn.Server):
 
 async def run(server, service, listener, folders=(), poll_seconds=0, grpc_address=None):
     """Answers requests, and looks for other versions of the models, until the server is stopped."""
-    grpc_server = watching = None
+    grpc_server = None
     if grpc_address is not None:
         from zoo.server import grpc_service
 
         grpc_server, port = await grpc_service.start(service, grpc_address)
         print(f"gRPC at port {port}", flush=True)
-    if poll_seconds:
-        watching = asyncio.create_task(versions.watch(service, folders, poll_seconds))
+    if poll_seconds:  # the reference keeps the task alive, which ends with the event loop
+        _watching = asyncio.create_task(versions.watch(service, folders, poll_seconds))
     print(f"Serving at http://{_joined(*listener.getsockname()[:2])}/ (Ctrl+C stops)", flush=True)
     await server.serve(sockets=[listener])
-    if watching is not None:
-        watching.cancel()
     if grpc_server is not None:
         await grpc_server.stop(service.limits.shutdown_grace)
 
