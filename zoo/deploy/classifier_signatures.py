@@ -3,8 +3,6 @@
 Axes: B images or texts, H image height, W image width, C channels, K returned classes, E features.
 """
 
-import itertools
-
 import numpy as np
 import tensorflow as tf
 
@@ -57,8 +55,8 @@ class ClassifierSignatures(Signatures):
         for scale in ((1.0, 1.0), (0.4, 0.7), (3.0, 1.7), (1.2, 4.0)):
             shape = np.maximum(1, size * scale).astype(int)
             images.append(random.integers(0, 256, (*shape, 3), np.uint8))
-        encodes = itertools.cycle((tf.io.encode_png, tf.io.encode_jpeg))
-        files = [encode(pixels).numpy() for encode, pixels in zip(encodes, images)]
+        encoders = (tf.io.encode_png, tf.io.encode_jpeg)
+        files = [encode(pixels).numpy() for pixels in images for encode in encoders]
         pixels = [decode(file).numpy() for file in files]
         return files, self._task(pixels, *[len(self._task.class_names)] if self._top_k else [])
 
