@@ -71,9 +71,9 @@ def export(
             the export differ from those of the model. Nothing is written in these cases.
     """
     folder = pathlib.Path(folder)
-    if getattr(model, "engine", None) is not None:
+    if isinstance(model, Task):  # the export is compared with the model itself
         model = copy.copy(model)
-        model.engine = None  # the export is compared with the model itself
+        model.engine = model.shortlist = None
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
     options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
     options |= {"sentences": None if sentences else False, "dynamic_size": dynamic_size or None}
