@@ -175,18 +175,17 @@ class TransformerEncoder(TransformerBlock):
         )
 
     def call(self, x, mask=None, bias=None, angles=None):
-        x = self.add_attention(x, mask, bias, angles)  # equation 2
+        y = self.pre_norm(self.attention_norm, x)
+        y = self.attention(y, mask=mask, bias=bias, angles=angles)
+        x = self.residual(x, y, self.attention_norm, self.attention_scale)  # equation 2
         return self.add_feed_forward(x)  # equation 3
 
     def first_tokens(self, x, count, mask=None, bias=None, angles=None):
         """The output at the first `count` positions, for less work than all: [B, count, E]."""
-        return self.add_feed_forward(self.add_attention(x, mask, bias, angles)[:, :count])
-
-    def add_attention(self, x, mask=None, bias=None, angles=None):
-        """The sum after the attention."""
         y = self.pre_norm(self.attention_norm, x)
-        y = self.attention(y, mask=mask, bias=bias, angles=angles)
-        return self.residual(x, y, self.attention_norm, self.attention_scale)
+        y = self.attention.first_tokens(y, count, mask, bias, angles)
+        x = self.residual(x[:, :count], y, self.attention_norm, self.attention_scale)
+        return self.add_feed_forward(x)
 
     def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""

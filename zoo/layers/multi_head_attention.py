@@ -151,6 +151,17 @@ class MultiHeadSelfAttention(_MultiHead):
         heads, mask = self.project(x, angles), attention_mask(mask, keys=x)
         return self._output(self._attend(*heads, mask, self._weights_dropout, bias, self.causal))
 
+    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
+        """The output at the first `count` positions, unless `causal`: [B, count, E].
+
+        The rank of the bias is at least 2.
+        """
+        query, key, value = self.project(x, angles)
+        masks = attention_mask(mask, keys=x), bias
+        mask, bias = (x if x is None else x[..., :count, :] for x in masks)
+        heads = query[:, :, :count], key, value
+        return self._output(self._attend(*heads, mask, self._weights_dropout, bias, self.causal))
+
     def project(self, x, angles=None):
         """The heads of the queries, keys and values."""
         widths = self._key_width, self._key_width, self._value_width
