@@ -30,9 +30,10 @@ class EncodedPairs:
         sides: `zoo.data.token_store.Sequences`, the source and target of each pair; a source ends
             with the end token, a target begins with the start token.
         special: `zoo.decoding.SpecialTokens` of the model.
+        skipped: number of pairs that were skipped because they were too long.
 
     Attributes:
-        sides: as given.
+        sides, skipped: as given.
         longest_first: uint32 [n], the pairs by descending length.
         length_counts: int64 [longest + 1], number of pairs of each length.
         num_tokens: number of labels in an epoch.
@@ -42,8 +43,8 @@ class EncodedPairs:
     _ids, _weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
     signature = ({"source": _ids, "target": _ids}, _ids, _weights)
 
-    def __init__(self, sides, special=SPECIAL_TOKENS):
-        self.sides, self._special = sides, special
+    def __init__(self, sides, special=SPECIAL_TOKENS, skipped=0):
+        self.sides, self._special, self.skipped = sides, special, skipped
         lengths = np.diff(sides.offsets).reshape(-1, 2)
         self.longest_first, self.length_counts = by_length(lengths.max(axis=1))
         self.num_tokens = int(lengths[:, 1].sum())
@@ -77,7 +78,7 @@ def encode_pairs(
         pairs: list of (source, target), two str.
         source_tokenizer, target_tokenizer: see `zoo.tasks.translator.Translator`.
         max_length: maximum number of tokens of a source or target, including control ids; pairs
-            with a longer side are skipped.
+            with a longer side are skipped and counted.
         name: name of the split, such as "train".
         special: `zoo.decoding.SpecialTokens` of the model; its `first`, if any, is the first label
             of each pair.
@@ -108,7 +109,7 @@ def encode_pairs(
             f"The {name} split has {len(pairs):,} sentence pairs, none of at most {max_length} "
             "tokens. Increase --max-length."
         )
-    return EncodedPairs(sides, special)
+    return EncodedPairs(sides, special, len(pairs) - len(sides.offsets) // 2)
 
 
 class TokenizedCorpus(NamedTuple):
@@ -131,7 +132,10 @@ class TokenizedCorpus(NamedTuple):
     def load(cls, folder, special):
         """Opens a folder that `write_corpus` wrote; the token ids are memory-mapped."""
         texts = json.loads((folder / "texts.json").read_text())
-        parts = (EncodedPairs(Sequences.load(folder / x), special) for x in ("train", "valid"))
+        parts = (
+            EncodedPairs(Sequences.load(folder / name), special, texts["too_long"][name])
+            for name in ("train", "valid")
+        )
         tokenizers = tuple(load_tokenizer(folder, side) for side in ("source", "target"))
         return cls(*parts, [tuple(pair) for pair in texts["test"]], texts["skipped"], tokenizers)
 
@@ -146,20 +150,20 @@ def write_corpus(folder, text, tokenizers, max_length, special):
         tokenizers = train_tokenizers(text, **tokenizers)
     for side, tokenizer in zip(("source", "target"), tokenizers):
         save_tokenizer(tokenizer, folder, side)
+    too_long = {}
     skipped = {
         "training pairs that are validation or test pairs, or have the translation of one that was "
         "held out": text.left_out,
         "pairs without a source or a target": text.empty,
     }
     for name, kind in (("train", "training"), ("valid", "validation")):
-        pairs = getattr(text, name)
-        encoded = encode_pairs(pairs, *tokenizers, max_length, name, special)
+        encoded = encode_pairs(getattr(text, name), *tokenizers, max_length, name, special)
         (folder / name).mkdir()
         encoded.sides.save(folder / name)
-        reason = f"{kind} pairs with more than {max_length} tokens"
-        skipped[reason] = len(pairs) - len(encoded)
+        too_long[name] = encoded.skipped
+        skipped[f"{kind} pairs with more than {max_length} tokens"] = encoded.skipped
     skipped = [f"{count:,} {reason}." for reason, count in skipped.items() if count]
-    texts = {"test": text.test, "skipped": skipped}
+    texts = {"test": text.test, "skipped": skipped, "too_long": too_long}
     (folder / "texts.json").write_text(json.dumps(texts))
 
 
