@@ -80,6 +80,10 @@ class SentencePieceTokenizer:
             for name, value in values.items():  # the way of a frozen dataclass
                 object.__setattr__(self, name, value)
         checked_ids([*(self.vocab or {}).values(), self.unknown, *self.prefix], self.vocab_size)
+        last = {id: piece for piece, id in (self.vocab or {}).items()}
+        for piece, id in (self.vocab or {}).items():
+            if last[id] != piece:
+                raise TokenizerError(f"The tokens {piece!r} and {last[id]!r} have the same id.")
 
     def __reduce__(self):  # the library's objects in cached properties cannot be copied
         return type(self), tuple(getattr(self, each.name) for each in dataclasses.fields(self))
