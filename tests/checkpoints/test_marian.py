@@ -311,9 +311,12 @@ def test_shortlists_that_cannot_be_used(tmp_path):
         path.write_bytes(content)
         with pytest.raises(CheckpointError, match="lex.s2t.bin is damaged"):
             zoo.load(tmp_path / "m", shortlist=True)
-    path.write_bytes(marian.lexicon([[10**6]] * source, 2))
-    with pytest.raises(CheckpointError, match="lex.s2t.bin has ids up to 1000000"):
-        zoo.load(tmp_path / "m", shortlist=True)
+    for most, always in ((10**6, 2), (2**31, 2), (3, 2**40)):
+        path.write_bytes(marian.lexicon([[most]] * source, always))
+        with pytest.raises(
+            CheckpointError, match=f"lex.s2t.bin has ids up to {max(most, always - 1)}"
+        ):
+            zoo.load(tmp_path / "m", shortlist=True)
     write(tmp_path / "untied", "npz", **MODELS["no tied matrix"])
     (tmp_path / "untied" / "lex.s2t.bin").write_bytes(whole)
     with pytest.raises(CheckpointError, match="shortlist=True is for models whose output layer"):

@@ -85,7 +85,7 @@ slow = functools.partial(pytest.param, marks=pytest.mark.slow)
     ],
 )
 def test_files_take_pixels_of_any_size(format, dtype, settings, tmp_path):
-    """The export compares outputs for another size; `classify.py` is tested with all `SIZES`."""
+    """The export compares outputs for another size."""
     classifier, options = small_classifier(**settings), {"format": format, "dtype": dtype}
     folder = zoo.export(classifier, tmp_path / "1", dynamic_size=True, **options)
     if format == "onnx":

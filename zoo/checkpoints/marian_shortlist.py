@@ -33,13 +33,14 @@ def read(path, sizes, pad, shared):
     if magic != _MAGIC or not num_offsets or offsets_end + 4 * num_tokens != len(content):
         raise CheckpointError(f"{path} is damaged, or not a binary shortlist of Marian.")
     offsets = np.frombuffer(content[_HEADER.size : offsets_end], "<u8")
-    tokens = np.frombuffer(content[offsets_end:], "<u4").astype(np.int32)
+    tokens = np.frombuffer(content[offsets_end:], "<u4")
     if (np.diff(offsets.astype(np.int64), prepend=0, append=num_tokens) < 0).any():
         raise CheckpointError(f"{path} is damaged: its offsets do not increase.")
-    largest = tokens.max(initial=always - 1)
+    largest = max(int(tokens.max(initial=0)), always - 1)
     if largest >= sizes[1]:
         raise CheckpointError(f"{path} has ids up to {largest}, and the model {sizes[1]} tokens.")
     # Tokens that the file does not know have no candidates; nor has the padding token.
     every = np.full(sizes[0] + 1, offsets[-1], np.int64)
     every[:num_offsets] = offsets[: sizes[0] + 1]
-    return Shortlist(tokens + (tokens >= pad), np.insert(every, pad, every[pad]), always, shared)
+    tokens = (tokens + (tokens >= pad)).astype(np.int32)
+    return Shortlist(tokens, np.insert(every, pad, every[pad]), always, shared)

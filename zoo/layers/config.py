@@ -27,11 +27,20 @@ class ConfigMixin:
         self._stored = (*self._stored, *names)
 
     def get_config(self):
-        """Returns the constructor's arguments as a JSON-serializable dict."""
+        """Returns the constructor's arguments as a JSON-serializable dict.
+
+        Raises:
+            NotImplementedError: if an argument of a subclass is neither stored nor added by a
+                `get_config` of its own.
+        """
         own = inspect.signature(type(self).__init__).parameters
         names = {name: self.renamed.get(name, name) for name in (*self._stored, *own)}
         values = {name: getattr(self, x) for name, x in names.items() if hasattr(self, x)}
-        return {**keras.saving.serialize_keras_object(values), **super().get_config()}
+        config = {**keras.saving.serialize_keras_object(values), **super().get_config()}
+        missing = sorted(own.keys() - config.keys() - {"self", "args", "kwargs"})
+        if missing and type(self).get_config is ConfigMixin.get_config:
+            raise NotImplementedError(f"{type(self).__name__} must store its arguments {missing}.")
+        return config
 
     def stateless_call(self, *args, training=None, **kwargs):
         """As `keras.layers.Layer.stateless_call`, with `training` for nested layers as well.

@@ -307,6 +307,11 @@ class ViT(base.TransformerModel):
         check_choice("pool", self.pool, POOLS)
         check_choice("positions", self.positions, POSITIONS)
         check_at_least_1(num_layers=self.num_layers)
+        if self.patch_dropout and self.positions in base.POSITIONS_IN_ATTENTION:
+            raise ValueError(
+                'patch_dropout needs positions="learned" or "sinusoidal". Received: '
+                f"patch_dropout={self.patch_dropout}, positions={self.positions!r}."
+            )
         if len(self.input_shape) != 3 or None in self.input_shape:
             raise ValueError(
                 f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."

@@ -110,9 +110,12 @@ class Classifier:
     def num_outputs(self):
         return len(self.class_names)
 
+    def __setattr__(self, name, value):
+        if name == "problem" and value not in (*PROBLEMS,):
+            raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {value!r}.")
+        super().__setattr__(name, value)
+
     def check(self, model):
-        if self.problem not in (*PROBLEMS,):
-            raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {self.problem!r}.")
         if model.num_classes != len(self.class_names):
             raise TaskError(
                 f"The model has {model.num_classes} classes. "
