@@ -87,7 +87,7 @@ def test_separate_embeddings_and_vocabularies(case, tmp_path, shared):
     check_same(zoo.load(tmp_path / "hf"), translator)
 
 
-def test_what_marian_does_not_have_is_named(case, tmp_path):
+def test_what_marian_does_not_have_is_named(tmp_path):
     (tmp_path / "m2m100").mkdir()
     write_m2m100(tmp_path / "m2m100")
     other = zoo.load(tmp_path / "m2m100", src_lang="en", tgt_lang="es")

@@ -140,7 +140,7 @@ def test_an_empty_line_keeps_the_others_together(files):
     assert sorted(itertools.chain(*text[:3])) == expected
 
 
-def test_bad_parallel_files(files, tmp_path):
+def test_bad_parallel_files(files):
     source, target = files("train", corpus(30))
     with open(source, "a") as file:
         file.write("one more, and no line end")

@@ -106,12 +106,17 @@ def test_gelu_is_the_exact_one(dtype, tolerance):
     np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(
-    "arguments", [{"mask": np.tri(5, dtype=bool)[None, None]}, {"bias": normal(2, 5, 5)}]
+    "norm, attention, arguments",
+    [
+        ("pre", "softmax", {"mask": np.tri(5, dtype=bool)[None, None]}),
+        ("post", "softmax", {"bias": normal(2, 5, 5)}),
+        ("pre", "blockwise", {"bias": normal(1, 5, 5)}),
+        ("post", "linear", {"mask": np.arange(5) < np.array([[5], [2], [3]])}),
+    ],
 )
-def test_the_first_tokens_alone_are_as_among_all(norm, arguments):
-    block, x = TransformerEncoder(8, 2, norm=norm), normal(3, 5, 8)
+def test_the_first_tokens_alone_are_as_among_all(norm, attention, arguments):
+    block, x = TransformerEncoder(8, 2, norm=norm, attention=attention), normal(3, 5, 8)
     shaken_after_build(block, x)
     expected = numpy(block(x, **arguments))[:, :2]
     found = numpy(block.first_tokens(x, 2, **arguments))

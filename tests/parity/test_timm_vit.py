@@ -85,7 +85,7 @@ def wrapped(*parts):
 @pytest.mark.parametrize(
     "key, zipped", [("state_dict", True), ("model", False), ("my_net", True), ("teacher", True)]
 )
-def test_files_of_training_programs(key, zipped, tmp_path, capsys):
+def test_files_of_training_programs(key, zipped, tmp_path):
     model, path = published("plain"), tmp_path / "model_best.pth.tar"
     state = {**training_state(published("plain")), key: model.state_dict()}
     torch.save(state, path, _use_new_zipfile_serialization=zipped)

@@ -129,7 +129,7 @@ def test_arguments_of_a_saved_encoder(images, tmp_path):
             zoo.load(tmp_path, num_classes=wrong)
 
 
-def test_a_head_is_refused(texts):
+def test_a_head_is_refused():
     with pytest.raises(TaskError, match="num_classes=0. Received: 4"):
         ImageEncoder(small_classifier().model, small_classifier().preprocessing)
     classifier = small_text_classifier()
