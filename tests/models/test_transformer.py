@@ -198,6 +198,7 @@ def test_sizes_are_those_of_the_paper(size, shared, count):
         ("base", {"num_decoder_layers": 0}, "num_decoder_layers=0"),
         ("base", {"source_vocab_size": 0}, "source_vocab_size=0"),
         ("base", {"decoder": "gru"}, "decoder must be one of"),
+        ("student_tiny", {"positions": "rotary"}, "attention='ssru' do not .* positions='rotary'"),
     ],
 )
 def test_bad_settings(size, settings, message):

@@ -295,6 +295,7 @@ def test_stochastic_depth_grows_to_the_last_block():
         ({**SMALL, "positions": "sideways"}, "positions='sideways'"),
         ({**SMALL, "positions": "rotary", "key_dim": 6}, "multiple of 4. Received: key_dim=6"),
         ({**SMALL, "attention": "sparse"}, "attention='sparse'"),
+        ({**SMALL, "attention": "linear", "positions": "relative"}, "positions='relative'"),
         ({**SMALL, "positions": "rotary", "patch_dropout": 0.5}, "dropout=0.5, positions='rotary'"),
     ],
 )

@@ -12,6 +12,7 @@ from zoo.layers.config import ConfigMixin, build_layers, check_not_quantized, qu
 from zoo.layers.normalization import LayerNormalization
 
 POSITIONS_IN_ATTENTION = ("relative", "rotary")  # others are added to the embeddings
+_UNSUPPORTED = {"linear": ("relative",), "ssru": POSITIONS_IN_ATTENTION}  # by kinds of attention
 
 
 class ZooModel(ConfigMixin, keras.Model):
@@ -95,8 +96,11 @@ class TransformerModel(ZooModel):
 
     def block(self, block_class, name, **settings):
         """A block with the arguments of the model, unless `settings` override them."""
-        shared = {name: getattr(self, name) for name in self.block_defaults}
-        return self.layer(block_class, name, **{**shared, **settings})
+        settings = {**{name: getattr(self, name) for name in self.block_defaults}, **settings}
+        kind, positions = settings.get("attention"), getattr(self, "positions", None)
+        if positions in _UNSUPPORTED.get(kind, ()):
+            raise ValueError(f"Blocks with attention={kind!r} do not support {positions=}.")
+        return self.layer(block_class, name, **settings)
 
     def blocks(self, block_class, name, count, **settings):
         return [self.block(block_class, f"{name}_{index}", **settings) for index in range(count)]
