@@ -311,13 +311,13 @@ def test_learned_positions_are_not_exceeded(translator):
 
 def test_a_text_that_is_too_long(translator):
     long = " ".join(texts(10, longest=12)) + ". " + "the dog eats bread. " * 20
-    with pytest.raises(TaskError, match=r"Sentence 1 is too long: \d+ tokens.*takes 32.*split"):
+    with pytest.raises(TaskError, match=r"A sentence is too long: \d+ tokens.*takes 32.*split"):
         translator(["the dog", long])
     [_, whole] = translator(["the dog", long], too_long="split")
     assert len(whole) > 20
     [[only]] = translator.n_best([long], n=2, too_long="split")
     assert only.text == whole  # the parts are the same
-    with pytest.raises(TaskError, match=r"Text 0 is too long: 43 tokens, and"):
+    with pytest.raises(TaskError, match=r"A text is too long: 43 tokens, and"):
         translator([" ".join(["the"] * 42)], sentences=False)
 
 

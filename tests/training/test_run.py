@@ -442,6 +442,8 @@ def test_validation_data_and_settings_that_cannot_be_used(tmp_path):
     for data in ((X, Y), dataset(X, Y).repeat(), dataset(X, Y).filter(lambda x, y: True)):
         with pytest.raises(DataError, match="validation_data must"):
             run.train(classifier(), dataset(X, Y), epochs=1, validation_data=data)
+    with pytest.raises(UserError, match="validation_freq must be an integer of at least 1"):
+        run.train(classifier(), dataset(X, Y), epochs=1, validation_freq=0)
     run = zoo.training.Run(out=str(tmp_path / "run"), remat=True)
     with pytest.raises(UserError, match="remat is for zoo.models"):
         run.train(classifier(), dataset(X, Y), epochs=1)

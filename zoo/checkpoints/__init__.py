@@ -44,6 +44,7 @@ def _errors_named(path, options):
         source = f"metadata or the options {given}" if options else "metadata"
         reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
         reason = reason.split("}} ")[-1].split(" [Op:")[0]  # without the names of operations
+        reason = reason.removesuffix(".")
         raise CheckpointError(
             f"{path} cannot be loaded: the {source} cannot be used, or a file is damaged: {reason}."
         ) from error

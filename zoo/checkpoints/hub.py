@@ -69,7 +69,7 @@ def download(name, revision=None):
     if match is None:
         raise CheckpointError(
             f"{name} is not the name of a model on the Hugging Face Hub: use hf://owner/name or "
-            "hf://owner/name@revision."
+            "hf://owner/name@revision. Other names have no revision."
         )
     return _from_hugging_face(name, match["repo"], revision or match["revision"])
 

@@ -24,10 +24,10 @@ _MAX_NAMED = 5  # files and folders in a message
 def image_folder(folder, seed=0):
     """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/``, or in ``<class>/*.jpg``.
 
-    Training images are in the first of the folders `TRAIN`, test images in the first of `TEST`, in
-    any case. Without a test folder, a tenth of each class is held out. A class may
-    have no test images. Files and folders that are hidden, because their name begins with a dot, or
-    belong to the operating system, such as ``__MACOSX`` and ``Thumbs.db``, are not read.
+    Training images are in the first of the folders `TRAIN`, test images in the first of `TEST`; the
+    case of these names is ignored. Without a test folder, a tenth of each class is held out. A
+    class may have no test images. Files and folders that are hidden, because their name begins with
+    a dot, or belong to the operating system, such as ``__MACOSX`` and ``Thumbs.db``, are not read.
 
     Args:
         folder: the folder that contains ``train``, or the folders of the classes.
@@ -145,8 +145,8 @@ def _walk(folder, unused):
     for parent, *parts in os.walk(folder, onerror=fail):
         for names in parts:
             names.sort()
-            hidden = [name for name in names if name[0] == "." or name.lower() in _HIDDEN]
-            unused["hidden"] += [os.path.join(parent, name) for name in hidden]
+            hidden = {name for name in names if name[0] == "." or name.lower() in _HIDDEN}
+            unused["hidden"] += [os.path.join(parent, name) for name in sorted(hidden)]
             names[:] = [name for name in names if name not in hidden]
         yield parent, *parts
 

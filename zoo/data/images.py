@@ -129,8 +129,8 @@ class StreamedImages:
             read_image(self.read(tf.constant(number))[0], name)
         except ImageError as error:
             return str(error)
-        except tf.errors.NotFoundError:  # a link to a missing file
-            return f"There is no image {name}."
+        except tf.errors.OpError as error:  # of the file, not of its content
+            return f"{name} cannot be read: {error.message}."
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ class TextGenerator(GenerationTask):
         special, limit = self.special_tokens, self.max_prompt_length(max_new_tokens) + 1
         control = (special.end, special.start if self.add_start_token else None)
         advice = f"Shorten it, or decrease max_new_tokens. Received: {max_new_tokens=}."
-        encoded = encode(self.tokenizer, prompts, limit, *control, "Prompt", advice)
+        encoded = encode(self.tokenizer, prompts, limit, *control, "Prompt {}", advice)
         rows = [row[:-1] or [special.start] for row in encoded]
 
         def texts(hypotheses):

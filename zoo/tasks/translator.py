@@ -189,7 +189,7 @@ class Translator(GenerationTask):
         special, tokenizer = self.special_tokens, self.target_tokenizer
         prefixes = [prefix] * len(counts) if isinstance(prefix, str) else prefix
         settings = (most or self.max_source_length, special.end, special.first)
-        rows = encode(tokenizer, prefixes, *settings, "The target_prefix of text")
+        rows = encode(tokenizer, prefixes, *settings, "The target_prefix of text {}")
         if len(rows) != len(counts) or any(tokenizer.unknown in row for row in rows):
             raise TaskError(
                 "target_prefix must be a str, or a list with one for each text, of characters in "
@@ -227,7 +227,7 @@ class Translator(GenerationTask):
         """(source tokens, target tokens) of each text."""
         special, limit = self.special_tokens, self.max_source_length
         sources = encode(self.source_tokenizer, texts, limit, special.end)
-        settings = (limit, special.end, special.first, "Translation")
+        settings = (limit, special.end, special.first, "Translation {}")
         targets = encode(self.target_tokenizer, translations, *settings)
         if len(sources) != len(targets):
             raise TaskError(

@@ -35,7 +35,7 @@ class Alignment(NamedTuple):
     target: list[str]
 
 
-def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorten it."):
+def encode(tokenizer, texts, limit, end, first=None, name="Text {}", advice="Shorten it."):
     """Tokenizes texts: `first`, if it is given, the tokens of the text, `end`.
 
     Args:
@@ -43,7 +43,7 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
         texts: list of str.
         limit: maximum number of tokens of a text.
         end, first: token ids.
-        name, advice: how an error names a text, and what to do about it.
+        name, advice: how an error names a text, given its index, and what to do about it.
 
     Raises:
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
@@ -53,8 +53,8 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text", advice="Shorte
     for index, row in enumerate(rows):
         if len(row) > limit:
             raise TaskError(
-                f"{name} {index} is too long: {len(row)} tokens, and the model takes {limit}. "
-                f"{advice} It begins: {texts[index][:60]!r}."
+                f"{name.format(index)} is too long: {len(row)} tokens, and the model takes {limit}."
+                f" {advice} It begins: {texts[index][:60]!r}."
             )
     return rows
 
@@ -86,7 +86,7 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
             fields = split_long(fields, functools.partial(_fits, tokenizer, limit, code))
         layouts.append(fields)
         parts += [code + part for part in fields[1::2]]
-    name, advice = "Sentence" if sentences else "Text", 'Shorten it, or pass too_long="split".'
+    name, advice = "A sentence" if sentences else "A text", 'Shorten it, or pass too_long="split".'
     return layouts, encode(tokenizer, parts, limit, end, None, name, advice)
 
 

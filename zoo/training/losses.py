@@ -70,6 +70,7 @@ def token_accuracy(name="accuracy"):
     return keras.metrics.MeanMetricWrapper(_is_correct, name)
 
 
+@keras.saving.register_keras_serializable("zoo")
 def _is_correct(labels, logits):
     import tensorflow as tf
 

@@ -70,9 +70,7 @@ def finish_classifier(folder, classifier, data, restored=False):
     """
     history = _begin(folder, classifier)
     probabilities = image_probabilities(classifier, data.test)
-    readable = ~np.isnan(probabilities[:, 0])
-    labels, probabilities = data.test.labels[readable], probabilities[readable]
-    epochs, words = epoch_scores(history, restored)
+    labels, (epochs, words) = data.test.labels, epoch_scores(history, restored)
     scores, summary = _label_scores(folder, data, labels, probabilities, f", {words}", "images")
     if hasattr(classifier.model, "attention_maps"):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")

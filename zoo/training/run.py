@@ -8,7 +8,7 @@ import sys
 import keras
 
 from zoo.compat import SwapEMAWeights, compile_arguments
-from zoo.errors import UserError
+from zoo.errors import UserError, check_at_least_1
 from zoo.files import atomic
 from zoo.layers.config import check_not_quantized
 from zoo.training import checkpoint_file as files
@@ -106,8 +106,9 @@ class Run:
             preprocess: see `zoo.training.trainer.Trainer`.
             config: dict of everything else that affects the result, such as a checksum of the data.
                 It must be the same on all workers, and when the run is resumed.
-            finish: function of (`RunFolder`, trained model) that the chief calls at the end; by
-                default, it writes ``model.keras``, and the last metrics to ``metrics.json``.
+            finish: function of (`RunFolder`, trained model) that the chief calls at the end, and
+                that writes ``metrics.json`` last, which marks the run as finished; by default, it
+                writes ``model.keras``, and the last metrics to ``metrics.json``.
             per_epoch: see `zoo.training.callbacks.EpochFigures`.
             restore_best: whether the trained model has the weights of the epoch with the lowest
                 `val_loss`, instead of those of the last epoch.
@@ -120,6 +121,9 @@ class Run:
             UserError: if a setting or the data cannot be used, or the run diverges.
         """
         with distribution.tell_failure():
+            check_at_least_1(
+                epochs=epochs, steps_per_epoch=steps_per_epoch or 1, validation_freq=validation_freq
+            )
             if not (callable(batches) and steps_per_epoch):
                 batches = distribution.checked(batches, "batches", is_finite=not steps_per_epoch)
             if validation_data is not None:

@@ -1,5 +1,6 @@
 """The run directory, with everything needed to use a trained model or to resume its training."""
 
+import contextlib
 import json
 import math
 import os
@@ -157,14 +158,16 @@ def fingerprint(*values):
 
 def _environment():
     """Command, machine and package versions, needed to reproduce the run."""
-    from importlib.metadata import distributions
+    from importlib.metadata import PackageNotFoundError, version
 
-    versions = {distribution.name: distribution.version for distribution in distributions()}
-    packages = ("keras", "numpy", "tensorflow", "tensorflow-datasets")
+    packages = {}
+    for name in ("keras", "numpy", "tensorflow", "tensorflow-datasets"):
+        with contextlib.suppress(PackageNotFoundError):
+            packages[name] = version(name)
     return {
         "command": " ".join([pathlib.Path(sys.executable).name, *sys.argv]),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        "packages": {name: versions[name] for name in packages if name in versions},
+        "packages": packages,
     }
