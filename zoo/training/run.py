@@ -121,9 +121,6 @@ class Run:
             UserError: if a setting or the data cannot be used, or the run diverges.
         """
         with distribution.tell_failure():
-            check_at_least_1(
-                epochs=epochs, steps_per_epoch=steps_per_epoch or 1, validation_freq=validation_freq
-            )
             if not (callable(batches) and steps_per_epoch):
                 batches = distribution.checked(batches, "batches", is_finite=not steps_per_epoch)
             if validation_data is not None:
@@ -139,6 +136,7 @@ class Run:
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
             lengths = {"epochs": epochs, "steps_per_epoch": steps_per_epoch or num_batches(batches)}
+            check_at_least_1(**lengths, validation_freq=validation_freq)
             with contextlib.closing(self._open_folder(lengths, config or {})) as folder:
                 if distribution.from_chief(self.strategy, folder.is_finished):
                     print(f"This run is already finished: {folder.path}")
