@@ -170,7 +170,7 @@ def test_bad_calls(classifier, folder, tmp_path):
         ImageClassifier(classifier.model, PREPROCESSING, ["ant", "bee"])
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         zoo.load(tmp_path / "elsewhere")
-    with pytest.raises(FileNotFoundError, match="no finished run.*model.keras.*--resume"):
+    with pytest.raises(FileNotFoundError, match="no finished run.*model.keras.*same command again"):
         zoo.load(tmp_path)
 
 
