@@ -26,7 +26,7 @@ def test_data_sets_that_are_not_there(read, name, own_data, tmp_path, monkeypatc
         read("no_such_thing")
     with pytest.raises(DataError, match="has no data set 'ted_hrlr_translate/xx_to_yy': .*pass --"):
         read("ted_hrlr_translate/xx_to_yy")
-    with pytest.raises(DataError, match="No such file or directory: .*missing"):
+    with pytest.raises(DataError, match="There is no folder .*missing"):
         read(name, tmp_path / "missing")
 
     def no_network(self, **options):

@@ -35,8 +35,9 @@ def head_classes(tensors, class_names, options):
 
 def create_model(create, settings, options):
     """Calls `create`, such as `zoo.causal_lm`, with `settings` updated by `options`, two dicts."""
-    if "input_shape" in options and "input_shape" not in settings:  # Keras would accept it
-        raise ValueError("input_shape is an option of image models only")
+    for name in ("input_shape", "num_classes", "src_lang", "tgt_lang", "shortlist"):
+        if name in options and name not in settings:
+            raise ValueError(f"{name} is not an option of this {create.__name__}")
     settings = {**settings, **options}
     for name, maximum in _MAXIMA.items():
         if settings.get(name) is not None:

@@ -23,6 +23,8 @@ def prepared_builder(name, data_dir, built_in, own_data):
     """
     import tensorflow_datasets as tfds
 
+    if data_dir is not None and not os.path.isdir(data_dir):
+        raise DataError(f"There is no folder {data_dir}.")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:

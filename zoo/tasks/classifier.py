@@ -111,8 +111,10 @@ class Classifier:
         return len(self.class_names)
 
     def __setattr__(self, name, value):
-        if name == "problem" and value not in (*PROBLEMS,):
-            raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {value!r}.")
+        if name == "problem":
+            if value not in (*PROBLEMS,):
+                raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {value!r}.")
+            self.engine = None  # it computes the probabilities of the old one
         super().__setattr__(name, value)
 
     def check(self, model):
