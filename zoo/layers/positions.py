@@ -29,12 +29,7 @@ def sinusoidal_positions(length, width, layout="interleaved", max_wavelength=100
 
     Returns:
         float32 [T, E].
-
-    Raises:
-        ValueError: if E is odd.
     """
-    if width % 2:
-        raise ValueError(f"Sinusoidal positions need an even width. Received: {width}.")
     positions = ops.cast(ops.arange(length) + start, "float32")
     pairs = ops.arange(width // 2, dtype="float32")
     angles = positions[:, None] * ops.exp(pairs * (-2.0 * math.log(max_wavelength) / width))
@@ -56,13 +51,16 @@ class SinusoidalPositions(SameShapeLayer):
     Output: [B, T, E].
 
     Raises:
-        ValueError: if `layout` is unknown; on a call, if E is odd.
+        ValueError: if `layout` is unknown; when built, if E is odd.
     """
 
     def __init__(self, layout="interleaved", max_wavelength=10000.0, offset=0, **kwargs):
         super().__init__(**kwargs)
         check_choice("layout", layout, ("interleaved", "halves"))
         self.store(locals())
+
+    def build(self, input_shape):
+        _check_width(input_shape[-1], 2)
 
     def call(self, x, start=0):
         settings = (self.layout, self.max_wavelength, self.offset + start)
@@ -85,12 +83,15 @@ class SinusoidalGridPositions(SameShapeLayer):
     Output: [B, N, E].
 
     Raises:
-        ValueError: on a call, if E is not a multiple of 4.
+        ValueError: when built, if E is not a multiple of 4.
     """
 
     def __init__(self, shape, **kwargs):
         super().__init__(**kwargs)
         self.store(locals())
+
+    def build(self, input_shape):
+        _check_width(input_shape[-1], 4)
 
     def call(self, x, grid=None):
         width, grid = x.shape[-1] // 2, grid or self.shape
@@ -99,6 +100,11 @@ class SinusoidalGridPositions(SameShapeLayer):
         columns = ops.tile(columns, (grid[0], 1))
         positions = ops.concatenate([columns, ops.repeat(rows, grid[1], axis=0)], axis=-1)
         return x + ops.cast(positions, x.dtype)
+
+
+def _check_width(width, unit):
+    if width % unit:
+        raise ValueError(f"Sinusoidal positions need a multiple of {unit}. Received: {width=}.")
 
 
 @keras.saving.register_keras_serializable("zoo")
