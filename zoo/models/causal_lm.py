@@ -99,6 +99,7 @@ class CausalLM(Decoder):
         check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
         self.token_embedding = self.embedding_layer("token_embedding", vocab_size)
         self.token_positions = self.positions_layer("token_positions", bidirectional=False)
+        self.token_norm = None
         self._dropout = self.layer(Dropout, "dropout", self.dropout)
         self.decoder_blocks = self.blocks(
             TransformerDecoder, "decoder", num_layers, cross_attention=False

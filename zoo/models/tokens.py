@@ -25,7 +25,6 @@ class TokenModel(TransformerModel):
     """
 
     scale_embeddings = logits_bias = False  # options of `zoo.models.Transformer`
-    token_norm = None
 
     def embedding_layer(self, name, vocab_size):
         # With variance 1/E, scaled embeddings have unit variance, about that of the positions.
