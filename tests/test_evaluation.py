@@ -101,7 +101,7 @@ def test_translations_have_the_scores_of_the_recipe(phrasebook_run, pairs):
     assert "bleu_p_value" not in scores
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_an_exported_translator_has_the_scores_of_its_model(
     phrasebook_translator, phrasebook_export, pairs
 ):
@@ -124,7 +124,7 @@ def tested_texts(texts_run, tmp_path):
     return tmp_path / "texts.tsv"
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_texts_have_the_scores_of_the_recipe(texts_run, tested_texts):
     scores = zoo.evaluate(texts_run[1], str(tested_texts))
     assert scores["accuracy"] == measured(texts_run[1])["test_accuracy"]

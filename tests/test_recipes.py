@@ -111,6 +111,7 @@ def test_the_metrics_of_a_translator_are_those_of_the_saved_model(phrasebook_run
     assert 0.1 < metrics["val_accuracy"] < 1
 
 
+@pytest.mark.slow
 def test_a_finished_translator_is_trained_on_from_its_weights(
     phrasebook_run, phrasebook_part, tmp_path
 ):

@@ -278,7 +278,7 @@ def test_a_shortlist_suppresses_all_other_tokens(tmp_path):
     pad, end = plain.special_tokens.pad, plain.special_tokens.end
     lists = [[id + (id >= pad) for id in tokens] for tokens in [*lists, [], []]]
     lists.insert(pad, [])  # the file has no padding token
-    for text in LINES[::2]:
+    for text in LINES[:1]:
         [tokens] = plain.source_tokenizer.encode([text])
         [prefix] = plain.target_tokenizer.encode(["the"])
         allowed = {*range(4), *prefix, *sum((lists[id] for id in (*tokens, end)), [])}
@@ -297,6 +297,7 @@ def test_a_shortlist_of_all_tokens(tmp_path):
     plain = zoo.load(tmp_path)
     (tmp_path / "lex.s2t.bin").write_bytes(marian.lexicon([[]] * source, always=target))
     short = zoo.load(tmp_path, shortlist=True)
+    plain.jit_compile = short.jit_compile = False
     for found, expected in zip(short.n_best(LINES, 3), plain.n_best(LINES, 3)):
         assert [x.text for x in found] == [x.text for x in expected]
         np.testing.assert_allclose([x.score for x in found], [x.score for x in expected], atol=1e-4)

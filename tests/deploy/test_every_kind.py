@@ -44,7 +44,7 @@ def assert_answers(found, expected, atol=1e-4):
         assert not any(texts[len(answers) :])
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[*KINDS[:2], pytest.param(KINDS[2], marks=pytest.mark.slow)])
 def exported(request):
     return request.getfixturevalue(request.param)
 

@@ -257,7 +257,11 @@ def test_frozen_weights_of_blocks_that_are_computed_again(prepare):
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs of TensorFlow")
 @pytest.mark.ci
 @pytest.mark.parametrize(
-    ("name", "jit_compile"), [("transformer", False), ("vit, class token", True)]
+    ("name", "jit_compile"),
+    [
+        ("transformer", False),
+        pytest.param("vit, class token", True, marks=pytest.mark.slow),
+    ],
 )
 def test_gradients_in_graphs(name, jit_compile):
     """Those of blocks that are computed again are the same in the graph of a training step."""
