@@ -32,7 +32,7 @@ BAD = {
         ({"weights": None}, "Pass --weights with"),
         ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
         ({"weights": "{images}"}, "no finished run"),
-        ({"weights": "{marian}"}, "num_classes is not an option of this transformer"),
+        ({"weights": "{marian}"}, "num_classes is not an option of this model"),
         ({"weights": "{texts}"}, "a run without a Vision Transformer.* num_classes"),
         ({"image_size": 11}, "11x11 pixels, patch_size=2"),
         ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
@@ -52,7 +52,7 @@ BAD = {
         ({"weights": None}, "Without --weights, a value is needed: --activation, --decoder, "),
         ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
         ({"weights": "{digits}"}, "is not a translation model"),
-        ({"src_lang": "en"}, "src_lang is not an option of this transformer"),
+        ({"src_lang": "en"}, "src_lang is not an option of this model"),
         ({"dropout": 1.5}, "--dropout must be from 0 to 0.99. Received: 1.5"),
     ],
     "text_classifier Config": [

@@ -37,7 +37,7 @@ def create_model(create, settings, options):
     """Calls `create`, such as `zoo.causal_lm`, with `settings` updated by `options`, two dicts."""
     for name in ("input_shape", "num_classes", "src_lang", "tgt_lang", "shortlist"):
         if name in options and name not in settings:
-            raise ValueError(f"{name} is not an option of this {create.__name__}")
+            raise ValueError(f"{name} is not an option of this model")
     settings = {**settings, **options}
     for name, maximum in _MAXIMA.items():
         if settings.get(name) is not None:
