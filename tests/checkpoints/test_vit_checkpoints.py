@@ -243,6 +243,7 @@ def test_preprocessing_follows_the_folder(tmp_path):
         "crop_size": {"height": 32, "width": 32},
         "do_center_crop": True,
         "resample": 3,
+        "rescale_factor": 0.003921568859368563,  # in float32
         "image_mean": [0.1, 0.2, 0.3],
         "image_std": [0.4, 0.5, 0.6],
     }

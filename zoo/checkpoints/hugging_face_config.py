@@ -34,7 +34,7 @@ _PROCESSOR = {
     "image_mean": 0.5,
     "image_std": 0.5,
 }
-_SUPPORTED = {"do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255}
+_SUPPORTED = {"do_resize": True, "do_rescale": True, "rescale_factor": round(1 / 255, 8)}
 _SUPPORTED["resample"] = (*INTERPOLATIONS,)
 _CLIP = {
     "resample": 3,
@@ -138,6 +138,7 @@ def preprocessing(folder, config, size):
     processor = settings.get("image_processor_type") or settings.get("feature_extractor_type")
     kind = next((kind for kind in _PROCESSORS if str(processor).startswith(kind)), "ViT")
     settings = {**_PROCESSOR, **_PROCESSORS[kind], **settings}
+    settings["rescale_factor"] = round(settings["rescale_factor"], 8)  # some write it in float32
     check_settings(path, settings, _SUPPORTED)
     ignored = {name for name in settings.keys() - _PROCESSOR.keys() if settings[name]}
     warn_ignored(path, settings, {x for x in ignored if not re.fullmatch(_NO_EFFECT, x)})
