@@ -24,7 +24,9 @@ def main(arguments=None):
         options = {"prog": "python -m zoo", "config": (tyro.conf.FlagCreatePairsOff,)}
         options |= {"description": _ABOUT, "sort_subcommands": True}
         return app.cli(args=arguments, **options) or 0
-    except (UserError, FileNotFoundError) as error:
+    except BrokenPipeError:  # of `python -m zoo models | head`; nothing more can be printed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:
         print(
@@ -32,8 +34,6 @@ def main(arguments=None):
             "`pip install -r requirements.txt`.",
             file=sys.stderr,
         )
-    except BrokenPipeError:  # of `python -m zoo models | head`; nothing more can be printed
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
     return 2
