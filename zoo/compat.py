@@ -138,6 +138,12 @@ class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
             update(variable.value, swap, args=(average.value,))
 
 
+def higher_is_better(metric):
+    """The metric, of which Keras's callbacks with ``mode="auto"`` know this."""
+    metric._direction = "up"
+    return metric
+
+
 class DecayInUpdate:
     """Mixin for optimizers that apply the weight decay in `update_step`, each variable its own."""
 

@@ -67,7 +67,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
 def token_accuracy(name="accuracy"):
     """Creates a `keras.metrics.Metric` like SparseCategoricalAccuracy, which takes less time."""
-    return keras.metrics.MeanMetricWrapper(_is_correct, name)
+    return compat.higher_is_better(keras.metrics.MeanMetricWrapper(_is_correct, name))
 
 
 @keras.saving.register_keras_serializable("zoo")
