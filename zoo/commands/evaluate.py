@@ -61,7 +61,7 @@ def evaluate(
 
 def _print(results):
     """Prints a table: a row for each score, a column for each model."""
-    for note in results[0].get("notes", ()):
+    for note in dict.fromkeys(note for result in results for note in result.get("notes", ())):
         print(note)
     rows = [["", *(result["model"] for result in results)]]
     for name in (name for name in _ROWS if any(name in result for result in results)):
