@@ -293,7 +293,7 @@ def test_a_shortlist_suppresses_all_other_tokens(tmp_path):
 
 def test_a_shortlist_of_all_tokens(tmp_path):
     """Tolerance: logits of a few units, by another product."""
-    _, (source, target) = write(tmp_path, "npz")
+    _, (source, target) = write(tmp_path, "npz", **MODELS["two vocabularies"])
     plain = zoo.load(tmp_path)
     (tmp_path / "lex.s2t.bin").write_bytes(marian.lexicon([[]] * source, always=target))
     short = zoo.load(tmp_path, shortlist=True)

@@ -43,4 +43,4 @@ def read(path, sizes, pad, shared):
     every = np.full(sizes[0] + 1, offsets[-1], np.int64)
     every[:num_offsets] = offsets[: sizes[0] + 1]
     tokens = (tokens + (tokens >= pad)).astype(np.int32)
-    return Shortlist(tokens, np.insert(every, pad, every[pad]), always, shared)
+    return Shortlist(tokens, np.insert(every, pad, every[pad]), always + (always > pad), shared)
