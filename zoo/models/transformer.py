@@ -192,14 +192,14 @@ class Transformer(Decoder):
             candidates: int [B, C], its tokens, filled up with padding. The tokens and logits of the
                 function are those at these places: int [B, K] and [B, K, C].
         """
-        matrix = ops.transpose(self.target_embedding(candidates), (0, 2, 1))
+        matrix = self.target_embedding(candidates)  # [B, C, E]
         bias = ops.take(self.output_bias, candidates) if self.logits_bias else 0.0
         bias = ops.where(candidates == self.pad_id, -math.inf, bias)[:, None]
 
         def step(tokens, cache):
             tokens = ops.take_along_axis(candidates, tokens, axis=1)
             x, cache = self.next_output(tokens, cache)
-            x = ops.matmul(apply_optional(self.decoder_norm, x), matrix)
+            x = ops.einsum("bke,bce->bkc", apply_optional(self.decoder_norm, x), matrix)
             return ops.cast(x, bias.dtype) + bias, cache
 
         return step
