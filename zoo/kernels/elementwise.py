@@ -15,6 +15,44 @@ def layer_normalization(x, gamma, beta, epsilon):
     return ops.reshape(rows, ops.shape(x))
 
 
+@functools.cache
+def _compiled_normalization(epsilon):
+    """Normalizes rows [R, width]. In XLA's code for CPUs, products with ones are fast sums."""
+
+    def mean(x):
+        width = x.shape[-1]
+        return ops.matmul(x, ops.ones((width, 1), x.dtype)) / width
+
+    def sum_of_rows(x):
+        return ops.matmul(ops.ones((1, ops.shape(x)[0]), x.dtype), x)[0]
+
+    def normal(x):
+        """x with mean 0 and variance 1, and the scale of that."""
+        centered = x - mean(x)
+        scale = ops.rsqrt(mean(ops.square(centered)) + epsilon)
+        return centered * scale, scale
+
+    def function(*tensors):
+        x, gamma, beta = _widened(*tensors)
+        return ops.cast(normal(x)[0] * gamma + beta, tensors[0].dtype)
+
+    def gradient(upstream, *tensors):
+        x, gamma, upstream = _widened(*tensors[:2], upstream)
+        x, scale = normal(x)
+        scaled = upstream * gamma
+        d_x = scale * (scaled - mean(scaled) - x * mean(scaled * x))
+        gradients = d_x, sum_of_rows(upstream * x), sum_of_rows(upstream)
+        return [ops.cast(g, tensor.dtype) for g, tensor in zip(gradients, tensors)]
+
+    return compiled(function, gradient)
+
+
+def _widened(x, *others):
+    """The tensors in float32, or in the dtype of `x` if that is wider."""
+    x = at_least_float32(x)
+    return [x, *(ops.cast(tensor, x.dtype) for tensor in others)]
+
+
 def activation(function, x):
     """``function(x)``, computed in float32 or wider, with a gradient that computes it again.
 
@@ -24,32 +62,16 @@ def activation(function, x):
 
 
 @functools.cache
-def _compiled_normalization(epsilon):
-    """Normalizes rows [R, width]. In XLA's code for CPUs, products are fast means."""
-
-    def function(x, gamma, beta):
-        dtype, x = x.dtype, at_least_float32(x)
-        mean = ops.full((x.shape[-1], 1), 1 / x.shape[-1], x.dtype)
-        centered = x - ops.matmul(x, mean)
-        normal = centered * ops.rsqrt(ops.matmul(ops.square(centered), mean) + epsilon)
-        return ops.cast(normal * ops.cast(gamma, x.dtype) + ops.cast(beta, x.dtype), dtype)
-
-    return _computed_again(function)
-
-
-@functools.cache
 def _compiled_activation(function):
-    return _computed_again(lambda x: ops.cast(function(at_least_float32(x)), x.dtype))
-
-
-def _computed_again(function):
-    """`function`, compiled; its gradient computes it again, and keeps nothing but the inputs."""
     import tensorflow as tf
 
-    def gradient(upstream, *tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            y = function(*tensors)
-        return tape.gradient(y, tensors, upstream)
+    def in_float32(x):
+        return ops.cast(function(at_least_float32(x)), x.dtype)
 
-    return compiled(function, gradient)
+    def gradient(upstream, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = in_float32(x)
+        return tape.gradient(y, x, upstream)
+
+    return compiled(in_float32, gradient)
