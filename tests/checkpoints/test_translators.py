@@ -124,7 +124,7 @@ def test_a_model_of_one_language_pair(tmp_path):
     "write, options, message",
     [
         (write_marian, {"tgt_lang": "de"}, "one of es, fr. Received: tgt_lang='de'"),
-        (write_marian, {"src_lang": "en"}, "src_lang=.en. .*Unrecognized"),
+        (write_marian, {"src_lang": "en"}, "src_lang=.en. .*not an option of this model"),
         (write_m2m100, {}, "src_lang .--src-lang., one of af, am,.*Received: no src_lang"),
         (write_m2m100, {"src_lang": "en", "tgt_lang": "spa"}, "Received: tgt_lang='spa'"),
         (write_mbart50, {"src_lang": "en_XX", "tgt_lang": "es_XX", "beam": 2}, "beam=2 .*Unrec"),
