@@ -37,9 +37,9 @@ def load(path, dtype=None, engine=None, revision=None, **options):
             and for runs with a Vision Transformer. ``num_classes=7`` adds a new head, unless the
             head has as many classes; ``num_classes=0`` removes it; another `input_shape` resizes
             the positions and adapts the patches to the number of channels. Translation models of
-            several languages need `src_lang` and `tgt_lang`. With
-            ``shortlist=True``, a model of the program Marian uses its lexical shortlist. With
-            ``ema=False``, weights are loaded even if the file has their moving average as well.
+            several languages need `src_lang` and `tgt_lang`. With ``shortlist=True``, a model of
+            the program Marian uses its lexical shortlist. With ``ema=False``, weights are loaded
+            even if the file has their moving average as well.
 
     Returns:
         `zoo.tasks.classifier.ImageClassifier`, `zoo.tasks.classifier.TextClassifier`,

@@ -36,8 +36,8 @@ class Sequences:
 
     def save(self, folder):
         """Writes two files to an existing folder."""
-        for name, values in dataclasses.asdict(self).items():
-            np.save(folder / f"{name}.npy", values)
+        for field in dataclasses.fields(self):
+            np.save(folder / f"{field.name}.npy", getattr(self, field.name))
 
     @classmethod
     def load(cls, folder):
