@@ -58,6 +58,9 @@ def pytest_collection_finish(session):
 
     Graphs are many small objects, which make it run all the time; `give_back_memory` calls it.
     """
+    if "tensorflow" in sys.modules:  # on GPUs, what XLA compiles is as exact as all else
+        tf_config = sys.modules["tensorflow"].config
+        tf_config.experimental.enable_tensor_float_32_execution(False)
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

@@ -43,7 +43,7 @@ def test_equals_attention_at_once(mask_shape, bias_shape, size, keys, causal):
     inputs = [normal(B, H, T, 5), normal(B, H, keys, 5, seed=1), normal(B, H, keys, 7, seed=2)]
     inputs += [] if bias_shape is None else [normal(*bias_shape, seed=3)]
     mask = None if mask_shape is None else random_mask(*mask_shape)
-    whole = causal_mask(T) & (True if mask is None else mask) if causal else mask
+    whole = ops.logical_and(causal_mask(T), True if mask is None else mask) if causal else mask
 
     def in_blocks(query, key, value, bias=None):
         settings = {"bias": bias, "causal": causal, "block_size": size}

@@ -7,6 +7,7 @@ import weakref
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import zoo
 from tests.deploy.small_models import small_translator
@@ -187,15 +188,19 @@ def test_lengths_that_callers_choose_are_not_compiled_for(translator):
         assert [draw.text for draw in draws] == expected
 
 
-def test_batches_hold_each_source_once_and_few_tokens():
-    lengths = np.random.default_rng(0).integers(1, 2000, 500).tolist()
+@pytest.mark.parametrize("devices, tokens, rows", [([], 4096, 32), (["GPU"], 32768, 256)])
+def test_batches_hold_each_source_once_and_few_tokens(devices, tokens, rows, monkeypatch):
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)
+    random = np.random.default_rng(0)
+    lengths = [*random.integers(1, 2000, 500).tolist(), *random.integers(1, 16, 500).tolist()]
     batches = token_batches([[[7] * n] for n in lengths], SPECIAL_TOKENS, 2048)
+    assert max(len(batch.indices) for batch in batches) == rows
     for indices, known, [source] in batches:
-        assert len(source) == 1 or source.size <= 4096
+        assert len(source) == 1 or source.size <= tokens
         assert known == [lengths[index] for index in indices]
         assert (source != PAD_ID).sum(axis=1)[: len(indices)].tolist() == known
-    assert sorted(index for batch in batches for index in batch.indices) == list(range(500))
-    assert len(batches) < 450
+    assert sorted(index for batch in batches for index in batch.indices) == list(range(1000))
+    assert len(batches) < 500
 
 
 def small_model(translator, seed=1, **settings):

@@ -174,4 +174,4 @@ def _mean(x, is_real):
 
 def _max(x, is_real):
     """The maximum over the real tokens of each text: [B, T, E] to [B, E]."""
-    return ops.max(ops.where(is_real[:, :, None], x, -1e4), axis=1, initial=-1e4)
+    return ops.max(ops.where(is_real[:, :, None], x, -1e4), axis=1)
