@@ -145,14 +145,6 @@ def test_the_length_penalty_is_the_papers_or_that_of_other_libraries():
     assert float(length_penalty(7, LengthPenalty(0.6))) == float(length_penalty(7, 0.6))
 
 
-def test_a_beam_of_one_is_greedy():
-    """Without a length penalty: with one, a longer hypothesis may score higher later."""
-    model, source = model_of(20), sources(5)
-    expected, found = greedy(model, source, 9), beam(model, source, 1, 9, alpha=0.0)
-    np.testing.assert_array_equal(found.tokens, expected.tokens)
-    np.testing.assert_allclose(found.scores, expected.scores, atol=TOLERANCE)
-
-
 class Table:
     """A step function whose log-probabilities depend on the last token and the position alone."""
 
@@ -232,26 +224,7 @@ def test_a_search_stops_once_the_best_is_certain():
     log_probs[1, 3, [5, SPECIAL.end]] = np.log([0.8, 0.1])
     log_probs[2:, 5, SPECIAL.end] = math.log(0.9)
     found = Table(log_probs).search(2, alpha=0.0)
-    assert [without_padding(row) for row in found.tokens[0]] == [
-        (SPECIAL.end,),
-        (3, SPECIAL.end),
-    ]
-
-
-def test_a_forced_first_token():
-    model, source, special = model_of(9), sources(3), SPECIAL._replace(first=5)
-    cache = model.start(source, 6)
-    found = as_numpy(greedy_search(model.step, cache, 3, special, 6))
-    cache = model.start(source, 6, 3)
-    beams = as_numpy(beam_search(model.step, cache, 3, special, 6, 3))
-    uniforms = np.random.default_rng(0).random((3, 3, 6), np.float32)
-    drawn = as_numpy(sample(model.step, cache, uniforms, special, 6, temperature=2.0, top_k=4))
-    for hypotheses in (found, beams, drawn):
-        assert (hypotheses.tokens[..., 0] == 5).all()
-    tokens = without_padding(found.tokens[0, 0])
-    # the forced token counts as certain
-    total, first = log_probs_of(model, source[:1], [tokens, tokens[:1]])
-    assert found.log_probs[0, 0] == pytest.approx(total - first, abs=TOLERANCE)
+    assert [without_padding(row) for row in found.tokens[0]] == [(SPECIAL.end,), (3, SPECIAL.end)]
 
 
 def test_a_model_that_starts_with_the_end_token_can_end():
@@ -263,24 +236,6 @@ def test_a_model_that_starts_with_the_end_token_can_end():
     for search in (greedy_search, beam_search):
         found = as_numpy(search(step, _Position.first(), 1, special, 4))
         assert without_padding(found.tokens[0, 0]) == (3, 4, SPECIAL.end)
-
-
-@pytest.mark.parametrize(
-    "early_stopping",
-    ["never", *(pytest.param(value, marks=pytest.mark.slow) for value in (False, True))],
-)
-def test_a_batch_gives_what_each_sentence_gives_alone(early_stopping):
-    """With few words, some sentences have enough hypotheses long before others."""
-    model, source = model_of(6, spread=2.0, seed=1), sources(8)
-    for search in (
-        lambda s: greedy(model, s, 8),
-        lambda s: beam(model, s, 3, 8, early_stopping=early_stopping),
-    ):
-        together = search(source)
-        for row in (0, 5):
-            alone = search(source[row : row + 1])
-            np.testing.assert_array_equal(together.tokens[row], alone.tokens[0])
-            np.testing.assert_allclose(together.scores[row], alone.scores[0], atol=TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -300,29 +255,6 @@ def test_each_sentence_has_its_own_maximum_length(beam_size, early_stopping):
         assert not found.tokens[row, :, length:].any()
         for part, expected in zip(found[1:], alone[1:]):
             np.testing.assert_allclose(part[row], expected[0], atol=TOLERANCE)
-
-
-def test_what_follows_the_end_is_padding():
-    model, source = model_of(6), sources(8)
-    found = beam(model, source, 4, 8)
-    ended = 0
-    for tokens in found.tokens.reshape(-1, 8):
-        assert SPECIAL.start not in tokens
-        if SPECIAL.end in tokens:
-            ended += 1
-            end = list(tokens).index(SPECIAL.end)
-            assert (tokens[:end] > SPECIAL.end).all() and (tokens[end + 1 :] == SPECIAL.pad).all()
-        else:
-            assert (tokens > SPECIAL.end).all()
-    assert ended
-
-
-def test_no_hypothesis_ends_before_the_least_length():
-    model, source = model_of(6), sources(4)
-    for found in (greedy(model, source, 8, min_length=6), beam(model, source, 3, 8, min_length=6)):
-        assert ((found.tokens != SPECIAL.pad).sum(axis=-1) >= 6).all()
-    forced = beam(model, source, 3, 8, min_length=9)
-    assert (forced.tokens > SPECIAL.end).all()
 
 
 def processed(logits, tokens, max_length=9, special=SPECIAL, **options):

@@ -124,7 +124,10 @@ def test_ctranslate2_obeys_search_options(name):
         assert translator(TEXTS, **options) == expected
 
 
-@pytest.mark.parametrize("name, early_stopping", [("as trained", False), ("mBART", "never")])
+@pytest.mark.parametrize(
+    "name, early_stopping",
+    [pytest.param("as trained", False, marks=pytest.mark.slow), ("mBART", "never")],
+)
 def test_ctranslate2_finds_all_translations_of_few_tokens(name, early_stopping):
     """In the order of the zoo: by default, those that were cut off come last.
 

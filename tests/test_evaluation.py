@@ -124,17 +124,12 @@ def tested_texts(texts_run, tmp_path):
     return tmp_path / "texts.tsv"
 
 
-@pytest.mark.slow
-def test_texts_have_the_scores_of_the_recipe(texts_run, tested_texts):
-    scores = zoo.evaluate(texts_run[1], str(tested_texts))
-    assert scores["accuracy"] == measured(texts_run[1])["test_accuracy"]
-
-
 @slow
 def test_an_exported_text_classifier_has_the_scores_of_its_model(texts_run, tested_texts, tmp_path):
-    """A text that is too long for the export is left out."""
+    """And that of its recipe. A text that is too long for the export is left out."""
     classifier = zoo.load(texts_run[1])
     scores = zoo.evaluate(classifier, str(tested_texts))
+    assert scores["accuracy"] == measured(texts_run[1])["test_accuracy"]
     zoo.export(classifier, tmp_path / "1", top_k=len(classifier.class_names))
     with open(tested_texts, "a") as file:
         file.write(f"{classifier.class_names[0]}\t{'a b ' * 1000}\n")

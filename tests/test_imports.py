@@ -124,55 +124,34 @@ def test_private_names_of_keras_and_tensorflow_are_in_compat():
 
 
 def foreign_names(path):
-    """Attributes with a leading underscore that are Keras's, or that nothing of ours has."""
-    classes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
-    heirs = [node for node in classes if any("Callback" not in ast.unparse(b) for b in node.bases)]
-    inherited = {id(node) for heir in heirs for node in ast.walk(heir)}
+    """Attributes with a leading underscore that no file of ours defines, or another one."""
     ours = set().union(*map(own_names, FILES))
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
-            is_keras = node.attr in keras_names()
-            if ast.unparse(node.value) in ("self", "cls", "super()"):
-                is_foreign = is_keras and id(node) in inherited
-            else:
-                is_foreign = node.attr not in (own_names(path) if is_keras else ours)
-            if is_foreign:
+            is_own = ast.unparse(node.value) in ("self", "cls", "super()")
+            if node.attr not in (ours if is_own else own_names(path)):
                 yield node.lineno, ast.unparse(node)
-        elif isinstance(node, ast.FunctionDef) and id(node) in inherited:
-            yield from [(node.lineno, node.name)] if node.name in keras_names() else []
 
 
 @functools.cache
 def own_names(path):
-    """Names that a file defines: functions, classes, variables and attributes of `self`."""
+    """Names that a file defines: functions, classes, variables, attributes, also by a string."""
     names = set()
     for node in ast.walk(tree(path)):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             names |= {node.attr} if ast.unparse(node.value) == "self" else set()
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
     return names
 
 
 def is_private(name):
     public = {"_replace", "_asdict", "_fields", "_make", "_exit", "_meta"}  # `os._exit` and others
     return name.startswith("_") and not name.startswith("__") and name not in public
-
-
-@functools.cache
-def keras_names():
-    """The private attributes of models, layers, optimizers, metrics and losses."""
-    import keras
-
-    model = keras.Sequential([keras.layers.Embedding(2, 2), keras.layers.Dense(2)])
-    model.compile("adam", "mse", metrics=["mae"])
-    model.build((1, 1))
-    model.optimizer.build(model.trainable_variables)
-    objects = [model, *model.layers, model.optimizer, keras.metrics.Mean()]
-    objects += [keras.losses.MeanSquaredError(), keras.layers.ReversibleEmbedding(2, 2)]
-    return {name for one in objects for name in dir(one) if is_private(name)}
 
 
 def lines_of_code(node, path):

@@ -32,7 +32,7 @@ USES = {
         ("classifier", None, None),
         ("translator", None, False),
         ("translator", "int8", True),
-        ("generator", None, True),
+        pytest.param("generator", None, True, marks=pytest.mark.slow),
     ],
 )
 def test_a_model_is_freed(kind, dtype, compiled, tmp_path):

@@ -65,13 +65,6 @@ def test_features_are_the_input_of_the_head(run, images):
     np.testing.assert_allclose(images(IMAGES), expected, atol=TOLERANCE)
 
 
-def test_features_of_a_text_are_the_mean_of_its_tokens(texts):
-    assert type(texts) is TextEncoder
-    for text, found in zip(TEXTS, texts(TEXTS)):
-        tokens = texts.model.features(np.array(texts.encode([text])))
-        np.testing.assert_allclose(found, np.mean(tokens[0], axis=0), atol=TOLERANCE)
-
-
 def test_an_item_does_not_depend_on_the_others(encoder):
     encoder, items = encoder
     together = encoder(items * 30)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.deploy.small_models import small_text_classifier
 from zoo.__main__ import main
-from zoo.errors import TaskError, TokenizerError
+from zoo.errors import TaskError
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +26,6 @@ def test_a_text_that_is_too_long(classifier):
     fitting = classifier.tokenizer.decode([whole[:38]])
     assert classifier.encode(fitting) == [tokens], "the longest text that fits"
     assert classifier(fitting) == [answer]
-
-
-def test_bad_calls(classifier):
-    with pytest.raises(TokenizerError, match="must be a list"):
-        classifier("a text")
-    with pytest.raises(TaskError, match="too_long='split'"):
-        classifier(["a"], too_long="split")
 
 
 def test_the_command_classifies_arguments_files_and_standard_input(

@@ -1,8 +1,6 @@
 """A translator as people use it: texts in any number and of any length, its folder, its errors."""
 
-import gc
 import io
-import weakref
 
 import keras
 import numpy as np
@@ -56,21 +54,6 @@ def test_an_empty_text_gives_an_empty_text(translator):
     assert translator(["", "  \n"], sentences=False) == [""] * 2
     [first, empty, second] = translator(["the dog", "", "a cat"])
     assert empty == "" and [first, second] == translator(["the dog", "a cat"])
-
-
-def test_n_best_is_sorted_and_scored(translator):
-    given = texts(5)
-    best = translator(given)
-    for text, translations in zip(best, translator.n_best(given, n=2)):
-        scores = [score for _, score in translations]
-        assert len(translations) == 2 and translations[0].text == text
-        assert scores == sorted(scores, reverse=True) and max(scores) <= 0
-
-
-def test_the_length_penalty_favours_longer_translations(translator):
-    given = texts(20)
-    lengths = [sum(map(len, translator(given, length_penalty=alpha))) for alpha in (0.0, 4.0)]
-    assert lengths[0] < lengths[1]
 
 
 def test_sampling_depends_on_the_seed_and_not_on_the_neighbors(translator):
@@ -226,37 +209,6 @@ def copy_with(translator, model, **settings):
     )
 
 
-@pytest.mark.ci
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_whatever_changes_in_the_model_takes_effect(translator):
-    [text], answers = texts(1), []
-    changing = copy_with(translator, small_model(translator))
-
-    def check():
-        answers.append(assert_is_direct(changing, text))
-
-    check()
-    draw(changing.model.weights, 2)
-    check()
-    assert num_functions(changing) == 1, "new values need no new function"
-
-    layer = changing.model.decoder_blocks[0].feed_forward.hidden
-    layer.enable_lora(2)
-    draw(layer.trainable_variables, 3)
-    check()
-
-    before, variable = weakref.ref(changing.model), weakref.ref(changing.model.weights[0])
-    del layer
-    changing.model = small_model(translator, seed=4)
-    check()
-    gc.collect()
-    assert before() is None and variable() is None, "the old model is kept alive"
-
-    changing.model.quantize("int8")
-    check()
-    assert len(set(answers)) == 5, "a change does not show"
-
-
 def test_invalid_settings(translator):
     for value in (0, 1, "nevr", None):
         with pytest.raises(TaskError, match="early_stopping must be"):
@@ -344,29 +296,15 @@ def test_the_layout_is_kept(translator):
     assert several == [(f"\t{text}\n", score) for text, score in plain]
 
 
-def test_long_texts_keep_their_layout(translator):
-    paragraphs = "\n\n".join(["  the dog eats bread. a cat sees it.  the red house"] * 8)
-    expected = translator([paragraphs])
-    assert translator([paragraphs], sentences=False, too_long="split") == expected
-    assert expected[0].count("\n\n  ") == 7 and expected[0].count(".  ") <= 8
-    chinese = "我喜欢吃苹果。" * 20
-    [whole] = translator([chinese], too_long="split")
-    [part] = translator(["我喜欢吃苹果。"])
-    assert whole == (" " if part.endswith((".", "!", "?")) else "").join([part] * 20)
-
-
 @pytest.mark.parametrize(
     "call, message",
     [
         (lambda t: t("a text"), "list of str"),
         (lambda t: t(iter(["a"])), "list of str"),
         (lambda t: t(["a"], beam_size=2.0), "beam_size must be an integer .*beam_size=2.0"),
-        (lambda t: t(["a"], beam_size=True), "beam_size must be an integer"),
         (lambda t: t(["a"], n=3, beam_size=2), "beam_size must be an integer from 3 to 1000"),
-        (lambda t: t(["a"], n="2"), "n must be an integer"),
         (lambda t: t(["a"], max_length=33), "max_length must be an integer from 1 to 32"),
         (lambda t: t(["a"], length_penalty=float("nan")), "length_penalty must be a finite number"),
-        (lambda t: t(["a"], length_penalty="1"), "length_penalty must be a finite number"),
         (lambda t: t(["a"], too_long="cut"), 'too_long must be "error" or "split"'),
         (lambda t: t(["a"], sentences=1), "sentences must be True or False"),
         (lambda t: t.sample(["a"], temperature=np.inf), "temperature must be a finite number"),
