@@ -17,6 +17,7 @@ from keras import ops
 
 from zoo import compat
 
+SIZES = {"embed_dim": 16, "num_heads": 2, "num_layers": 2}  # of small models
 # Two ways of computing the same float32 numbers differ by a few units in the last place.
 TOLERANCE = 1e-5
 # To build a graph takes longer than some small steps; JAX compiles every operation by itself.

@@ -86,6 +86,7 @@ JPEG, PROGRESSIVE = saved("JPEG"), saved("JPEG", progressive=True)
 CMYK = saved("JPEG", mode="CMYK")
 LAST_SCAN = PROGRESSIVE[PROGRESSIVE.rindex(b"\xff\xda") : -2]
 TEXT = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(7_000_000)))
+COLORS = [(0, 1), (0, 4), (0, 16), (2, 8), (2, 16), (3, 2), (3, 8), (4, 8), (6, 16)]
 
 READ = {
     "baseline.jpg": JPEG,
@@ -97,20 +98,7 @@ READ = {
     "turned.jpg": saved("JPEG", **TURNED),
     "thumbnail.jpg": JPEG[:2] + b"\xff\xe1" + struct.pack(">H", len(JPEG) + 2) + JPEG + JPEG[2:],
     "many comments.jpg": JPEG[:2] + 10_000 * b"\xff\xfe\0\2" + JPEG[2:],
-    **{
-        f"color {color}, {bits} bits.png": png(bits, color)
-        for color, bits in (
-            (0, 1),
-            (0, 4),
-            (0, 16),
-            (2, 8),
-            (2, 16),
-            (3, 2),
-            (3, 8),
-            (4, 8),
-            (6, 16),
-        )
-    },
+    **{f"color {color}, {bits} bits.png": png(bits, color) for color, bits in COLORS},
     "interlaced.png": png(8, 2, passes=INTERLACED),
     "transparent palette.png": png(4, 3, chunk(b"tRNS", b"\0\x40\xff")),
     "transparent color.png": png(8, 2, chunk(b"tRNS", b"\0\x10\0\x10\0\x10")),

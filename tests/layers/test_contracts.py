@@ -26,33 +26,13 @@ def _hiding_a_row(queries, keys):
 
 
 _PADDING = np.arange(_B)[:, None] * np.ones(_T) > 0  # the first sequence is all padding
-_ATTENTION = {
-    "num_heads": 2,
-    "key_dim": 3,
-    "value_dim": 5,
-    "dropout": 0.1,
-    "qkv_bias": False,
-    "output_bias": False,
-    "kernel_initializer": "he_uniform",
-    "attention": "blockwise",
-    "causal": True,
-}
-_BLOCK = {
-    "embed_dim": _E,
-    "num_heads": 2,
-    "ff_dim": 12,
-    "dropout": 0.1,
-    "attention_dropout": 0.2,
-    "norm": "post",
-    "activation": "silu",
-    "stochastic_depth": 0.1,
-    "layer_scale": 0.5,
-    "key_dim": 4,
-    "qkv_bias": False,
-    "epsilon": 1e-3,
-    "kernel_initializer": "he_uniform",
-    "attention": "blockwise",
-}
+_ATTENTION = {"num_heads": 2, "key_dim": 3, "value_dim": 5, "dropout": 0.1, "causal": True}
+_ATTENTION |= {"qkv_bias": False, "output_bias": False, "kernel_initializer": "he_uniform"}
+_ATTENTION |= {"attention": "blockwise"}
+_BLOCK = {"embed_dim": _E, "num_heads": 2, "ff_dim": 12, "key_dim": 4, "qkv_bias": False}
+_BLOCK |= {"dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.1, "layer_scale": 0.5}
+_BLOCK |= {"norm": "post", "epsilon": 1e-3, "kernel_initializer": "he_uniform"}
+_BLOCK |= {"activation": "silu", "attention": "blockwise"}
 _SEQUENCE = _array(_B, _T, _E)
 _POSITIONS = np.arange(_B * 6, dtype="int32").reshape(_B, 6) % 10
 _IMAGES = _array(_B, 4, 6, 3)

@@ -18,20 +18,6 @@ def test_patches_are_blocks_of_the_image():
             np.testing.assert_array_equal(patches[:, 3 * row + column], block.reshape(2, 12))
 
 
-def test_patch_embedding_is_a_convolution():
-    images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
-    embed = PatchEmbed(5, 4)
-    embedded = numpy(embed(images))
-    convolution = keras.layers.Conv2D(5, 4, strides=4)
-    convolution.build(images.shape)
-    kernel, bias = (numpy(v) for v in embed.weights)
-    convolution.set_weights([kernel.reshape(4, 4, 3, 5), bias + 1])
-    embed.projection.bias.assign(bias + 1)
-    expected = numpy(convolution(images)).reshape(2, 6, 5)
-    np.testing.assert_allclose(numpy(embed(images)), expected, atol=1e-5)  # sums of 48 terms
-    np.testing.assert_allclose(embedded + 1, expected, atol=1e-5)
-
-
 def test_an_image_that_does_not_divide_is_named():
     with pytest.raises(ValueError, match="30x32 pixels, patch_size=4"):
         PatchExtract(4)(np.zeros((1, 30, 32, 3), "float32"))

@@ -40,12 +40,6 @@ def test_halves_are_the_same_numbers_in_another_order():
     np.testing.assert_array_equal(halves[:, 3:], interleaved[:, 1::2])
 
 
-def test_a_later_start_continues_the_positions():
-    layer, zeros = SinusoidalPositions(), np.zeros((2, 3, 8), "float32")
-    whole = numpy(sinusoidal_positions(8, 8))
-    np.testing.assert_allclose(numpy(layer(zeros, start=5)), [whole[5:]] * 2, atol=1e-6)
-
-
 def test_positions_of_a_grid_are_those_of_beyer_et_al():
     """Each patch from its row y and column x: [sin(x w), cos(x w), sin(y w), cos(y w)]."""
     frequencies = 10_000.0 ** -np.linspace(0, 1, 4)

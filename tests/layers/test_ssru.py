@@ -3,11 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from tests.layers.test_attention import gradients, normal, numpy
 from zoo.layers import SSRU
-from zoo.layers.ssru import CHUNK_SIZE, linear_recurrence
+from zoo.layers.ssru import CHUNK_SIZE
 
 # float32 sums of at most a thousand terms, each smaller than the one before, in another order
 TOLERANCE = 1e-6
@@ -77,16 +76,6 @@ def test_gradients_by_finite_differences():
     np.testing.assert_allclose(np.sum(gradient * along), (after - before) / 2e-6, rtol=1e-4)
 
 
-def test_states_follow_their_hypotheses():
-    cell = normal(2, 3, 4)
-    state = layer_of(4).allocate_cache(2, 5).with_slots(3)
-    assert state.cell.shape == cell.shape
-    state = state._replace(cell=ops.convert_to_tensor(cell))
-    followed = state.follow(np.array([[2, 0, 0], [1, 1, 2]], "int32"))
-    np.testing.assert_array_equal(numpy(followed.cell)[0], cell[0, [2, 0, 0]])
-    np.testing.assert_array_equal(numpy(followed.cell)[1], cell[1, [1, 1, 2]])
-
-
 def test_the_length_may_be_unknown_when_a_graph_is_traced():
     if keras.backend.backend() != "tensorflow":
         pytest.skip("graphs of TensorFlow")
@@ -98,11 +87,3 @@ def test_the_length_may_be_unknown_when_a_graph_is_traced():
             layer, input_signature=[tf.TensorSpec((None, None, 8))], jit_compile=jit_compile
         )
         np.testing.assert_allclose(traced(x), one_by_one(layer, x), atol=TOLERANCE)
-
-
-def test_a_long_recurrence_of_ones_counts():
-    length = CHUNK_SIZE**2 + 1
-    ones = np.ones((1, 1, length, 1), "float32")
-    np.testing.assert_array_equal(
-        numpy(linear_recurrence(ones, ones))[0, 0, :, 0], np.arange(1, length + 1)
-    )

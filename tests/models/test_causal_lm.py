@@ -6,19 +6,13 @@ import pytest
 from keras import ops
 
 import zoo
+from tests import contracts
 from tests.layers.test_encoder import numpy, shaken
 from zoo.models.causal_lm import SIZES as PUBLISHED
 
 # Sums of the same float32 numbers in another order differ by a few units in the last place.
 TOLERANCE = {"rtol": 1e-5, "atol": 2e-5}
-SIZES = {
-    "vocab_size": 30,
-    "embed_dim": 16,
-    "num_heads": 2,
-    "num_layers": 2,
-    "ff_dim": 24,
-    "max_length": 20,
-}
+SIZES = {**contracts.SIZES, "vocab_size": 30, "ff_dim": 24, "max_length": 20}
 KINDS = [
     {"positions": "learned"},
     {"positions": "sinusoidal", "norm": "post"},
@@ -152,20 +146,13 @@ def test_bad_settings(size, settings, message):
         zoo.causal_lm(size, **{"vocab_size": 8, **settings})
 
 
-def test_more_tokens_than_learned_positions():
+def test_tokens_and_lengths_that_do_not_fit():
     model = zoo.causal_lm(**SIZES)
-    with pytest.raises(ValueError, match="positions for 20 tokens"):
-        model(ids(1, 21))
-    with pytest.raises(ValueError, match="20 tokens .max_length.. Received: length=21"):
-        model.start(ops.convert_to_tensor(ids(1, 3)), np.int64(21))
-
-
-def test_tokens_without_a_batch_axis():
-    with pytest.raises(ValueError, match="expected ndim=2, found ndim=1"):
-        zoo.causal_lm(**SIZES)(ids(3))
-
-
-def test_a_prompt_that_leaves_no_position_for_a_step():
-    model = zoo.causal_lm(**SIZES)
-    with pytest.raises(ValueError, match="length=5, 5 tokens"):
-        model.start(ops.convert_to_tensor(ids(1, 5)), 5)
+    for call, message in (
+        (lambda: model(ids(1, 21)), "positions for 20 tokens"),
+        (lambda: model(ids(3)), "expected ndim=2, found ndim=1"),
+        (lambda: model.start(ids(1, 3), np.int64(21)), "20 tokens .* Received: length=21"),
+        (lambda: model.start(ids(1, 5), 5), "length=5, 5 tokens"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

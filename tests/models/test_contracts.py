@@ -17,96 +17,28 @@ _RANDOM = np.random.default_rng(0)
 _IDS = _RANDOM.integers(3, 20, (3, 5)).astype("int32")
 _IMAGES = _RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")
 # No argument has its default.
-_BLOCKS = {
-    "embed_dim": 16,
-    "num_heads": 2,
-    "num_layers": 2,
-    "ff_dim": 24,
-    "key_dim": 4,
-    "qkv_bias": False,
-    "epsilon": 1e-3,
-    "kernel_initializer": "he_normal",
-    "remat": True,
-}
-_OF_TOKENS = {
-    **_BLOCKS,
-    "dropout": 0.2,
-    "attention_dropout": 0.3,
-    "activation": "silu",
-    "max_length": 11,
-}
-VIT = {
-    **_BLOCKS,
-    "input_shape": (8, 12, 3),
-    "num_classes": 5,
-    "patch_size": 4,
-    "dropout": 0.1,
-    "attention_dropout": 0.2,
-    "pool": "cls+mean",
-    "norm": "post",
-    "stochastic_depth": 0.3,
-    "layer_scale": 0.5,
-    "num_class_tokens": 2,
-    "num_registers": 3,
-    "positions": "sinusoidal",
-    "prefix_positions": False,
-    "interpolation": "bilinear",
-    "activation": "swiglu",
-    "normalize_embeddings": True,
-    "normalize_pooled": True,
-    "attention": "linear",
-    "representation_dim": 12,
-    "patch_dropout": 0.4,
-}
-TRANSFORMER = {
-    **_OF_TOKENS,
-    "source_vocab_size": 20,
-    "target_vocab_size": 20,
-    "num_decoder_layers": 1,
-    "decoder_num_heads": 4,
-    "decoder_ff_dim": 20,
-    "norm": "pre",
-    "positions": "learned",
-    "shared": "none",
-    "pad_id": 4,
-    "scale_embeddings": False,
-    "normalize_embeddings": True,
-    "logits_bias": True,
-    "decoder": "ssru",
-}
-CAUSAL_LM = {
-    **_OF_TOKENS,
-    "vocab_size": 20,
-    "norm": "post",
-    "positions": "relative",
-    "tie_weights": False,
-    "attention": "blockwise",
-}
-TEXT_CLASSIFIER = {
-    **_OF_TOKENS,
-    "vocab_size": 20,
-    "num_classes": 5,
-    "norm": "pre",
-    "positions": "rotary",
-    "num_token_types": 3,
-    "pool": "mean",
-    "pooler": False,
-    "pad_id": 4,
-}
-_WITH_A_CLASS_TOKEN = {
-    "pool": "cls",
-    "norm": "pre",
-    "positions": "relative",
-    "attention": "blockwise",
-    "patch_dropout": 0.0,
-}
-_FIRST_TOKEN = {
-    "vocab_size": 20,
-    "num_classes": 5,
-    "embed_dim": 16,
-    "num_heads": 2,
-    "num_layers": 2,
-}
+_BLOCKS = {**contracts.SIZES, "ff_dim": 24, "key_dim": 4, "qkv_bias": False, "epsilon": 1e-3}
+_BLOCKS |= {"kernel_initializer": "he_normal", "remat": True}
+_OF_TOKENS = {**_BLOCKS, "dropout": 0.2, "attention_dropout": 0.3}
+_OF_TOKENS |= {"activation": "silu", "max_length": 11}
+VIT = {**_BLOCKS, "input_shape": (8, 12, 3), "num_classes": 5, "patch_size": 4}
+VIT |= {"dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3, "patch_dropout": 0.4}
+VIT |= {"num_class_tokens": 2, "num_registers": 3, "pool": "cls+mean", "representation_dim": 12}
+VIT |= {"positions": "sinusoidal", "prefix_positions": False, "interpolation": "bilinear"}
+VIT |= {"norm": "post", "normalize_embeddings": True, "normalize_pooled": True}
+VIT |= {"layer_scale": 0.5, "activation": "swiglu", "attention": "linear"}
+TRANSFORMER = {**_OF_TOKENS, "source_vocab_size": 20, "target_vocab_size": 20, "pad_id": 4}
+TRANSFORMER |= {"num_decoder_layers": 1, "decoder_num_heads": 4, "decoder_ff_dim": 20}
+TRANSFORMER |= {"norm": "pre", "positions": "learned", "decoder": "ssru", "shared": "none"}
+TRANSFORMER |= {"scale_embeddings": False, "normalize_embeddings": True, "logits_bias": True}
+CAUSAL_LM = {**_OF_TOKENS, "vocab_size": 20, "norm": "post", "positions": "relative"}
+CAUSAL_LM |= {"tie_weights": False, "attention": "blockwise"}
+TEXT_CLASSIFIER = {**_OF_TOKENS, "vocab_size": 20, "num_classes": 5, "pad_id": 4}
+TEXT_CLASSIFIER |= {"norm": "pre", "positions": "rotary", "num_token_types": 3}
+TEXT_CLASSIFIER |= {"pool": "mean", "pooler": False}
+_WITH_A_CLASS_TOKEN = {"pool": "cls", "norm": "pre", "patch_dropout": 0.0}
+_WITH_A_CLASS_TOKEN |= {"positions": "relative", "attention": "blockwise"}
+_FIRST_TOKEN = {**contracts.SIZES, "vocab_size": 20, "num_classes": 5}
 _PAIR = {"source": _IDS, "target": _IDS[:, :4]}
 _ATTENDING = {"decoder": "attention", "positions": "rotary", "decoder_num_heads": None}
 
@@ -201,14 +133,6 @@ def test_save_load_save(name, tmp_path):
 
 
 @each_class
-def test_summary(case):
-    """Of a model that was not called."""
-    lines = []
-    case.make().summary(print_fn=lambda text, **_: lines.append(text))
-    assert "TransformerEncoder" in "".join(lines) or "TransformerDecoder" in "".join(lines)
-
-
-@each_class
 def test_dropout_acts_in_fit(case):
     contracts.check_dropout_acts_in_fit(shallow(case))
 
@@ -258,10 +182,7 @@ def test_frozen_weights_of_blocks_that_are_computed_again(prepare):
 @pytest.mark.ci
 @pytest.mark.parametrize(
     ("name", "jit_compile"),
-    [
-        ("transformer", False),
-        pytest.param("vit, class token", True, marks=pytest.mark.slow),
-    ],
+    [("transformer", False), pytest.param("vit, class token", True, marks=pytest.mark.slow)],
 )
 def test_gradients_in_graphs(name, jit_compile):
     """Those of blocks that are computed again are the same in the graph of a training step."""

@@ -1,6 +1,5 @@
 """SentencePiece: what is trained here is lossless, published models are as in the library."""
 
-import io
 import json
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.checkpoints.translation_folders import spm
 from tests.text.samples import LINES, SAMPLE
 from zoo.errors import TokenizerError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
@@ -100,13 +100,6 @@ def test_what_each_kind_learns():
     known = {word for line in LINES for word in line.split()}
     assert all(len(ids) == 1 for ids in word.encode([*known]))
     assert all(len(ids) == 1 + len(line) for line, ids in zip(LINES, character.encode(LINES)))
-    few = train_tokenizer(["bb aa cc", "bb cc", "bb dd"], "word", FIRST + 2)
-    assert few.pieces(range(FIRST, FIRST + 2)) == [" bb", " cc"], "the most frequent words"
-    for kind in ("bpe", "unigram"):
-        lengths = [
-            sum(map(len, train_tokenizer(LINES, kind, size).encode(LINES))) for size in (310, 400)
-        ]
-        assert lengths[1] < lengths[0] < sum(map(len, LINES))
 
 
 @kinds
@@ -190,17 +183,8 @@ def published():
 
     Its ids are the reverse of the model's, one piece is missing, and one is not in the model.
     """
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES),
-        model_writer=written,
-        vocab_size=340,
-        byte_fallback=True,
-        user_defined_symbols="<sep>",
-        control_symbols="<mask>",
-        minloglevel=3,
-    )
-    model = written.getvalue()
+    symbols = {"user_defined_symbols": "<sep>", "control_symbols": "<mask>"}
+    model = spm(LINES, rules="nmt_nfkc", size=340, byte_fallback=True, **symbols)
     library = sentencepiece.SentencePieceProcessor(model_proto=model)
     tokens = [library.id_to_piece(id) for id in reversed(range(len(library)))][1:]
     vocab = {token: id for id, token in enumerate([*tokens, ">>es<<", "<pad>"])}
