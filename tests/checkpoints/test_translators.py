@@ -4,11 +4,11 @@ tests/parity compares logits, tokens and translations with the library transform
 """
 
 import json
+import shutil
 import warnings
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import zoo
 from tests.checkpoints.test_save_translators import check_same
@@ -35,6 +35,14 @@ def case(request, tmp_path_factory):
     write, options = CASES[request.param]
     folder = tmp_path_factory.mktemp(request.param)
     return write(folder), zoo.load(folder, **options)
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    """The folder of a model of Marian."""
+    folder = tmp_path_factory.mktemp("marian")
+    write_marian(folder)
+    return folder
 
 
 def test_every_tensor_has_its_place(case):
@@ -67,21 +75,8 @@ def test_saved_and_loaded(case, tmp_path):
     check_same(zoo.load(tmp_path), translator)
 
 
-@pytest.mark.slow
-def test_the_saved_model_aligns_pairs_alike(case, tmp_path):
-    """The export itself compares translations."""
-    _, translator = case
-    model = tf.saved_model.load(zoo.export(translator, tmp_path / "1"))
-    text, translation = "a dog \U0001f600", "un perro"
-    pair = {"texts": tf.constant([text]), "translations": tf.constant([translation])}
-    [weights] = model.signatures["attention"](**pair)["attention"]
-    expected = translator.alignment(text, translation).weights
-    np.testing.assert_allclose(weights, expected, atol=1e-4)
-
-
-def test_language_prefixes(tmp_path):
-    write_marian(tmp_path)
-    plain, spanish = zoo.load(tmp_path), zoo.load(tmp_path, tgt_lang="es")
+def test_language_prefixes(marian):
+    plain, spanish = zoo.load(marian), zoo.load(marian, tgt_lang="es")
     vocab = plain.source_tokenizer.vocab
     [ids] = plain.source_tokenizer.encode([">>es<< the cat"])
     assert ids[0] == vocab[">>es<<"] and [ids] == spanish.source_tokenizer.encode([" the cat"])
@@ -112,8 +107,8 @@ def test_the_command_line_takes_languages(tmp_path, capsys):
     assert "needs the language src_lang (--src-lang), one of af" in capsys.readouterr().err
 
 
-def test_a_model_of_one_language_pair(tmp_path):
-    write_marian(tmp_path)
+def test_a_model_of_one_language_pair(marian, tmp_path):
+    shutil.copytree(marian, tmp_path, dirs_exist_ok=True)
     vocab = json.loads((tmp_path / "vocab.json").read_text())
     write_json(tmp_path / "vocab.json", {t.replace(">>", "__"): id for t, id in vocab.items()})
     with pytest.raises(CheckpointError, match="has one language pair. Received: tgt_lang='es'"):
@@ -146,40 +141,34 @@ def test_a_language_code_after_the_text_is_refused(tmp_path):
         zoo.load(tmp_path, src_lang="en_XX", tgt_lang="es_XX")
 
 
-@pytest.mark.parametrize("name", ["source.spm", "target.spm", "vocab.json"])
-def test_missing_files(tmp_path, name):
-    write_marian(tmp_path)
-    (tmp_path / name).unlink()
-    with pytest.raises(CheckpointError, match=f"contains no {name}"):
-        zoo.load(tmp_path)
+TWICE = 2 * spm(["the cat", "a dog"], "char")  # is a protocol buffer as well
+FILES = ("source.spm", "target.spm", "vocab.json")
 
 
-def test_a_damaged_sentencepiece_model(tmp_path):
-    write_marian(tmp_path)
-    (tmp_path / "source.spm").write_bytes(b"\xff\xff no model")
-    with pytest.raises(CheckpointError, match="source.spm: It is not a SentencePiece model"):
-        zoo.load(tmp_path)
-    written = spm(["the cat", "a dog"], "char")
-    for side in ("source", "target"):
-        write_marian(tmp_path)
-        (tmp_path / f"{side}.spm").write_bytes(written * 2)  # is a protocol buffer as well
-        with pytest.raises(CheckpointError, match=f"{side}.spm: The SentencePiece model is not"):
-            zoo.load(tmp_path)
-
-
-def test_two_tokens_with_one_id(tmp_path):
-    write_marian(tmp_path)
-    vocab = json.loads((tmp_path / "vocab.json").read_text())
-    write_json(tmp_path / "vocab.json", {**vocab, ">>fr<<": vocab[">>es<<"]})
-    with pytest.raises(CheckpointError, match="source.spm: .* '>>fr<<' have the same id"):
-        zoo.load(tmp_path)
-
-
-def test_an_incomplete_configuration(tmp_path):
-    write_marian(tmp_path)
-    write_json(tmp_path / "config.json", {"model_type": "marian"})
-    with pytest.raises(CheckpointError, match="there is no 'vocab_size'"):
-        zoo.load(tmp_path)
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        *((name, None, f"contains no {name}") for name in FILES),
+        *((name, TWICE, f"{name}: The SentencePiece model is not") for name in FILES[:2]),
+        ("source.spm", b"\xff\xff no model", "source.spm: It is not a SentencePiece model"),
+        ("vocab.json", '{">>fr<<": 7, ">>es<<": 7}', "source.spm: .* have the same id"),
+        ("config.json", '{"model_type": "marian"}', "there is no 'vocab_size'"),
+        ("generation_config.json", '{"no_repeat_ngram_size": -1}', "/model"),
+        ("generation_config.json", '{"repetition_penalty": "x"}', "/model"),
+        ("generation_config.json", '{"bad_words_ids": [[1000000]]}', "/model"),
+    ],
+)
+def test_files_that_cannot_be_used(name, content, message, marian, tmp_path):
+    folder = shutil.copytree(marian, tmp_path / "model")
+    if content is None:
+        (folder / name).unlink()
+    elif name == "vocab.json":  # is added to
+        vocab = {**json.loads((folder / name).read_text()), **json.loads(content)}
+        write_json(folder / name, vocab)
+    else:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(folder)
 
 
 def test_earlier_mbart_models_are_refused(tmp_path):
@@ -219,14 +208,3 @@ def test_the_settings_of_the_search(tmp_path):
     assert zoo.load(tmp_path / "run").description() == translator.description()
     zoo.save_hf(translator, tmp_path / "hf")
     assert zoo.load(tmp_path / "hf").options() == translator.options()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"no_repeat_ngram_size": -1}, {"repetition_penalty": "x"}, {"bad_words_ids": [[10**6]]}],
-)
-def test_settings_of_the_search_that_are_wrong(tmp_path, wrong):
-    write_marian(tmp_path)
-    (tmp_path / "generation_config.json").write_text(json.dumps(wrong))
-    with pytest.raises(CheckpointError, match=tmp_path.name):
-        zoo.load(tmp_path)

@@ -6,8 +6,7 @@ Run it in an environment with PyTorch and transformers:
 
 It rewrites tests/checkpoints/goldens/hugging_face_vit.json and hugging_face_text.json: for each
 kind config.json, which it reads there, so that a kind is added by its `config`, the names and
-shapes of the tensors, and the logits of drawn weights and inputs; see tests/checkpoints/drawn.py;
-and the tokens of odd texts.
+shapes of the tensors, and the logits of drawn weights and inputs; see tests/checkpoints/drawn.py.
 """
 
 import json
@@ -24,21 +23,15 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 GOLDENS = ROOT / "tests" / "checkpoints" / "goldens"
 
-from tests.checkpoints import drawn, text_folders  # noqa: E402
-
-TOKENIZERS = {
-    "gpt2": ("GPT2", text_folders.gpt2_tokenizer()),
-    "bert, uncased": ("Bert", text_folders.bert_tokenizer()),
-    "bert, cased": ("Bert", text_folders.bert_tokenizer(lowercase=False)),
-}
+from tests.checkpoints import drawn  # noqa: E402
 
 
-def record(name, inputs, **others):
+def record(name, inputs):
     """Rewrites a file of goldens; `inputs` is a function of a config -> tensor."""
     path = GOLDENS / f"{name}.json"
     kinds = json.loads(path.read_text())["kinds"]
     found = {kind: recorded(golden["config"], inputs) for kind, golden in kinds.items()}
-    content = {"transformers": transformers.__version__, "kinds": found, **others}
+    content = {"transformers": transformers.__version__, "kinds": found}
     path.write_text(json.dumps(content, indent=None) + "\n")
 
 
@@ -59,27 +52,7 @@ def recorded(config, inputs):
     return {"config": config, "shapes": shapes, "outputs": values}
 
 
-def record_tokens():
-    """{kind: the tokens of each of the odd texts}."""
-    found = {}
-    for name, (family, files) in TOKENIZERS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            for file, text in files.items():
-                (pathlib.Path(folder) / file).write_text(text, encoding="utf-8")
-            tokenizer = getattr(transformers, f"{family}Tokenizer").from_pretrained(folder)
-        found[name] = [
-            tokenizer(text, split_special_tokens=True)["input_ids"]
-            for text in text_folders.ODD_TEXTS
-        ]
-    return found
-
-
 if __name__ == "__main__":
     images = torch.tensor(drawn.images(32, 32)).permute(0, 3, 1, 2)
     record("hugging_face_vit", lambda config: images)
-    tokens = record_tokens()
-    record(
-        "hugging_face_text",
-        lambda config: torch.tensor(drawn.tokens(config["vocab_size"])),
-        tokens=tokens,
-    )
+    record("hugging_face_text", lambda config: torch.tensor(drawn.tokens(config["vocab_size"])))

@@ -1,14 +1,16 @@
-"""Presets of KerasHub give the logits and the pixels of keras-hub."""
+"""Presets of KerasHub give the logits and the pixels of keras-hub, and positions those of T5."""
 
 import keras
 import keras_hub
 import numpy as np
 import pytest
+from keras_hub.src.models.t5.t5_multi_head_attention import T5MultiHeadAttention
 
 import zoo
 from tests.checkpoints import drawn
 from zoo.checkpoints import CheckpointError
 from zoo.checkpoints.formats.kerashub import preprocessing
+from zoo.layers import RelativePositions
 
 SIZES = {"image_shape": (32, 48, 3), "patch_size": 8, "num_layers": 2, "num_heads": 3}
 SIZES |= {"hidden_dim": 24, "layer_norm_epsilon": 1e-3}
@@ -121,3 +123,17 @@ def test_what_is_not_supported(tmp_path):
     (tmp_path / "token" / "model.weights.h5").write_bytes(b"no weights")
     with pytest.raises(CheckpointError, match="token cannot be loaded by keras-hub"):
         zoo.load(tmp_path / "token", num_classes=2)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("num_buckets, max_distance", [(32, 128), (8, 20)])
+def test_relative_positions_have_t5s_buckets(bidirectional, num_buckets, max_distance):
+    distances = np.arange(-300, 301, dtype="int32")
+    expected = T5MultiHeadAttention._relative_position_bucket(
+        keras.ops.convert_to_tensor(distances), bidirectional, num_buckets, max_distance
+    )
+    layer = RelativePositions(1, num_buckets, max_distance, bidirectional)
+    layer.build((None, None))
+    layer.embeddings.assign(np.arange(num_buckets, dtype="float32")[:, None])
+    found = np.asarray(layer(np.array([[300]]), 300 + distances[None]))[0, 0, 0]
+    np.testing.assert_array_equal(found, expected)

@@ -15,21 +15,22 @@ import shutil  # noqa: E402
 import numpy as np  # noqa: E402
 
 import zoo  # noqa: E402
-from tests.checkpoints.text_folders import LINES, bert_tokenizer, gpt2_tokenizer  # noqa: E402
+from tests.checkpoints.text_folders import (  # noqa: E402
+    LINES,
+    ODD_TEXTS,
+    bert_tokenizer,
+    gpt2_tokenizer,
+)
 from tests.tasks.test_encoder import flags, sentence_encoder  # noqa: E402
 from tests.text.samples import SAMPLE  # noqa: E402
 
 TEXTS = [
     *LINES[:50],
     *SAMPLE,
+    *ODD_TEXTS,
     " ".join(LINES),  # is cut off
     "[CLS] a [SEP][MASK] [PAD] [UNK] ##s",
-    "<|endoftext|> x <|endoftext|>",
-    "I'm we'll they'Re don't's 's 've",
-    "a  b\n\nc \n d\t\t e   ",
-    "ΟΔΟΣ İstanbul ǅ ß ẞ Ångström",
-    "e\u0301\u0323x \U0001e944\U0001e94a",
-    "中文abc，。",
+    "'s 've 中文abc，。",
     "x" * 100 + " " + "x" * 101,
     "x" * 300,
 ]
@@ -70,12 +71,6 @@ def expected_logits(model, rows):
     """One text at a time, without padding."""
     with torch.no_grad():
         return np.concatenate([model(torch.tensor([row])).logits.numpy() for row in rows])
-
-
-def found_logits(classifier, rows):
-    """In one padded batch."""
-    padded = [row + [classifier.special_tokens.pad] * (64 - len(row)) for row in rows]
-    return np.asarray(classifier.model(np.array(padded, np.int32)))
 
 
 def difference(generator, model):
@@ -182,31 +177,13 @@ def test_texts_are_those_of_generate(generator, beams, options):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 307, "num_labels": 2},
-        {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "type_vocab_size": 3},
-    ],
-    ids=["other sizes", "other options"],
-)
-def test_other_berts(tmp_path, options):
-    model = write(tmp_path, bert(**options), bert_tokenizer(), max_shard_size="20KB")
-    classifier = zoo.load(tmp_path)
-    rows = classifier.encode(LINES[:8], "truncate")
-    expected = expected_logits(model, rows)
-    assert np.abs(expected - found_logits(classifier, rows)).max() < 1e-4
-
-
-@pytest.mark.parametrize(
     "options, dtype",
     [
-        ({"tie_word_embeddings": False}, torch.bfloat16),
         ({"kind": "Model"}, None),
         ({"kind": "DoubleHeadsModel"}, None),
-        ({"n_layer": 1, "n_head": 6, "n_inner": 40, "vocab_size": 411}, torch.bfloat16),
-        ({"activation_function": "relu", "layer_norm_epsilon": 1e-3}, None),
+        ({"n_head": 6, "vocab_size": 411, "layer_norm_epsilon": 1e-3}, torch.bfloat16),
     ],
-    ids=["untied", "no head", "two heads", "other sizes", "relu"],
+    ids=["no head", "two heads", "other sizes"],
 )
 def test_other_gpt2s(tmp_path, options, dtype):
     model = write(tmp_path, gpt2(**options), gpt2_tokenizer(), dtype, max_shard_size="20KB")

