@@ -19,7 +19,6 @@ _FINETUNE = (
     "--dataset digits --steps 8 --eval-steps 4 --batch-size 64 --warmup-steps 2 --dropout 0.1"
 )
 _PAIRS = "--tokenizer word --vocabulary separate --learning-rate-scale 1 --tokens-per-batch 512"
-_MARIAN = "--epochs 2 --warmup-steps 20 --accumulation 2 --tokens-per-batch 2048"
 _TEXT = _SMALL.format(16) + "--batch-size 4 --max-length 32 --vocab-size 300 --warmup-steps 5"
 RUNS = {
     "digits": ("vit_cifar10", f"{_DIGITS} --optimizer muon --initialization mimetic"),
@@ -27,7 +26,6 @@ RUNS = {
     "mirrored": ("vit_cifar10", f"{_DIGITS} --strategy mirrored --devices 2"),
     "phrasebook": ("translate", f"{_TRANSLATE} --dataset phrasebook --tokens-per-batch 16384"),
     "pairs": ("translate", f"{_TRANSLATE} {_PAIRS} --optimizer muon"),  # with --tsv
-    "marian": ("translate", _MARIAN),  # with --weights and --tsv
     "text": ("causal_lm", _TEXT),  # with --text
     # with --tsv and sentences of the phrasebook
     "texts": ("text_classifier", _SMALL.format(16) + "--vocab-size 400 --tokens-per-batch 2048"),

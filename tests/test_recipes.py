@@ -111,29 +111,6 @@ def test_the_metrics_of_a_translator_are_those_of_the_saved_model(phrasebook_run
     assert 0.1 < metrics["val_accuracy"] < 1
 
 
-@pytest.mark.slow
-def test_a_finished_translator_is_trained_on_from_its_weights(
-    phrasebook_run, phrasebook_part, tmp_path
-):
-    """On sentences of six words, which have one shape."""
-    translate, out = recipe("translate"), tmp_path / "run"
-    presets = {"--weights": translate.FINE_TUNING}
-    flags = [*RUNS["pairs"][1].split(), "--tsv", str(phrasebook_part)]
-    config = parse([*flags, "--out", str(phrasebook_run[1])], translate.Config, {}, "")
-    message = "(?s)epochs: 2, now 3\n.*beam_size: 2, now 3\n.*translate.py --weights"
-    with pytest.raises(UserError, match=message):
-        translate.main(dataclasses.replace(config, epochs=3, beam_size=3, resume=True))
-    lines = phrasebook_part.read_text().splitlines()
-    lines = [line for line in lines if [len(x.split()) for x in line.split("\t")] == [6, 6]]
-    (tmp_path / "six.tsv").write_text("\n".join(lines))
-    way_on = f"--weights {phrasebook_run[1]} --out {out} --tsv {tmp_path}/six.tsv --epochs 1"
-    translate.main(parse(way_on.split(), translate.Config, presets, ""))
-    before, after = (zoo.load(folder).model for folder in (phrasebook_run[1], out))
-    # an epoch with a small learning rate: close to where it began, unlike random weights
-    start, end = before.get_weights()[0], after.get_weights()[0]
-    assert 0 < np.abs(end - start).mean() < 0.1 * np.abs(start).mean()
-
-
 def test_the_metrics_of_a_text_classifier_are_those_of_the_saved_model(texts_run, sentences_part):
     folder = texts_run[1]
     metrics, found = metrics_and_texts(folder, "predictions.tsv")

@@ -6,8 +6,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -102,24 +100,6 @@ def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monk
     loaded()
     pairs = list(parallel_text.tsv(corpus).train)
     assert seen == [text for pair in pairs[::4] for text in pair], "400 pairs, of which 100"
-
-
-@pytest.mark.slow
-def test_two_workers_share_what_the_chief_has_tokenized(corpus, tmp_path):
-    flags = (
-        "--tokenizer character --embed-dim 16 --num-heads 2 --num-layers 1 --ff-dim 16 --epochs 1"
-    )
-    line = [sys.executable, "recipes/translate.py", *flags.split(), "--tsv", str(corpus)]
-    launch = [sys.executable, "-m", "zoo", "launch", "--workers", "2", "--"]
-    for run, said in (("a", "tokenized now"), ("b", "tokenized by an earlier run")):
-        command = [*launch, *line, "--out", str(tmp_path / run)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert done.stdout.count("Sentence pairs, ") == 1 and said in done.stdout
-    [folder] = [path for path in (tmp_path / ".cache/translate").iterdir() if path.is_dir()]
-    assert {path.name for path in folder.iterdir()} >= {"train", "valid"}
-    metrics = [json.loads((tmp_path / run / "metrics.json").read_text()) for run in "ab"]
-    assert metrics[0]["val_loss"] == metrics[1]["val_loss"]
 
 
 @pytest.fixture(scope="module")

@@ -17,15 +17,14 @@ from tensorflow.python.distribute import collective_all_reduce_strategy
 from zoo.compat import SwapEMAWeights
 from zoo.data import pipeline, token_batches
 from zoo.data.images import digits
-from zoo.data.labeled_text import EncodedTexts, phrasebook
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.data.tokenized_corpus import encode_pairs
-from zoo.models import EncoderClassifier, Transformer, ViT
+from zoo.models import Transformer, ViT
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
 from zoo.training.losses import SmoothedCrossEntropy
-from zoo.training.optimizers import WarmupInverseSquareRoot, adamw, muon, warmup_cosine
+from zoo.training.optimizers import WarmupInverseSquareRoot, adamw, muon
 from zoo.training.trainer import Trainer
 
 token_batches.MAX_SHAPES = 2  # fewer to compile
@@ -108,35 +107,13 @@ def translation(strategy):
         model.build()
         rate = WarmupInverseSquareRoot(32, 50, 0.5)
         adam = keras.optimizers.Adam(rate, 0.9, 0.98, global_clipnorm=0.5)
-        trainer = token_trainer(model, adam)
+        trainer = Trainer(model)
+        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        trainer.compile(adam, SmoothedCrossEntropy(0.1), [accuracy])
     return trainer, train_batches, valid_batches
 
 
-def token_trainer(model, optimizer):
-    trainer = Trainer(model)
-    accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    trainer.compile(optimizer, SmoothedCrossEntropy(0.1), [accuracy])
-    return trainer
-
-
-def text(strategy):
-    """The same of a text classifier on the phrasebook."""
-    data = phrasebook()
-    tokenizer = train_tokenizer(data.train.texts, "bpe", 400)
-    train, valid = (EncodedTexts(texts, tokenizer, 64) for texts in (data.train, data.valid))
-    with strategy.scope():
-        settings = {**SIZES, "attention_dropout": 0.0, "pool": "mean", "epsilon": 1e-6}
-        classes = len(data.class_names)
-        model = EncoderClassifier(tokenizer.vocab_size, classes, 1, **settings, name="text")
-        model.build()
-        optimizer = adamw(warmup_cosine(1e-3, 100), 0.05, clip_norm=0.5, ema_momentum=0.9)
-        trainer = token_trainer(model, optimizer)
-    train_batches = token_batches.training_batches(train, 700, seed=1)
-    return trainer, train_batches, token_batches.evaluation_batches(valid, 5000)
-
-
 CASES = {
-    "text": (text, {}),
     "vit": (vit, {}),
     "vit_fewer_rows_than_replicas": (vit, {"batch_size": 2}),
     "vit_dropout": (vit, {"dropout": 0.3}),
@@ -160,7 +137,7 @@ def run(name, strategy):
         validation_data=valid,
         epochs=EPOCHS,
         steps_per_epoch=STEPS_PER_EPOCH,
-        callbacks=[SwapEMAWeights()] if make in (vit, text) else [],
+        callbacks=[SwapEMAWeights()] if make is vit else [],
         verbose=0,
     ).history
     found["iterations"] = trainer.optimizer.iterations.numpy()

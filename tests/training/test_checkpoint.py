@@ -199,17 +199,6 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path, monkeypatch, seconds, kep
     assert files.paths(folder / "best") == [best]
 
 
-def test_the_best_checkpoint_survives_resuming(tmp_path):
-    trainer = make_trainer()
-    for epoch, value in enumerate([2.0, 5.0, 1.0, 3.0]):
-        checkpoint = Checkpoint(tmp_path, STEPS)
-        checkpoint.set_model(trainer)
-        checkpoint.restore(trainer)
-        checkpoint.step = (epoch + 1) * STEPS
-        checkpoint.on_epoch_end(epoch, {"val_loss": value})
-    assert steps(tmp_path / "checkpoints" / "best") == [(3, 3 * STEPS)]
-
-
 def test_one_is_written_after_some_minutes(tmp_path, monkeypatch):
     trainer = make_trainer()
     clock = types.SimpleNamespace(monotonic=lambda: 30.0 * int(trainer.optimizer.iterations))

@@ -19,7 +19,7 @@ from zoo.training.distribution.strategy import _slurm_config, enter_cluster
 ROOT = pathlib.Path(__file__).parents[2]
 FAST = ("translation", "masks")
 SLOW = (
-    *("vit_float16", "vit", "text", "vit_muon", "vit_fewer_rows_than_replicas"),
+    *("vit_float16", "vit", "vit_muon", "vit_fewer_rows_than_replicas"),
     *("vit_dropout", "vit_dropout_again", "vit_bfloat16", "vit_compiled"),
 )
 

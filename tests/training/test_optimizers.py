@@ -9,24 +9,10 @@ import pytest
 import zoo
 from tests.test_recipes import recipe
 from zoo.models import Transformer
-from zoo.training.optimizers import (
-    SGD,
-    WarmupInverseSquareRoot,
-    adamw,
-    muon,
-    warmup_cosine,
-)
+from zoo.training.optimizers import SGD, WarmupInverseSquareRoot, adamw, muon, warmup_cosine
 
-SMALL = {
-    "input_shape": (8, 8, 3),
-    "num_classes": 3,
-    "patch_size": 4,
-    "embed_dim": 8,
-    "num_heads": 2,
-    "num_layers": 1,
-    "num_registers": 1,
-    "layer_scale": 0.1,
-}
+SMALL = {"input_shape": (8, 8, 3), "num_classes": 3, "patch_size": 4, "num_registers": 1}
+SMALL |= {"embed_dim": 8, "num_heads": 2, "num_layers": 1, "layer_scale": 0.1}
 
 
 def compiled(optimizer=adamw, **options):

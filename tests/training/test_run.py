@@ -133,22 +133,17 @@ def added_loss():
     return model
 
 
-SEQUENCES = dataset(ITEMS, ITEMS).map(shortened)
 WEIGHTED = dataset(ITEMS, ITEMS, 0.5 + ITEMS / 2).map(shortened)
 SUMMED = keras.losses.BinaryCrossentropy(reduction="sum")
 CASES = {
     "a function": (one_number(distance), dataset(X, X[:, 0])),
-    "a loss by name": (one_number("binary_crossentropy"), dataset(X, Y > 1)),
     "a sum": (one_number(SUMMED), dataset(X, Y > 1)),
-    "a mask": (lambda: tagger(True), SEQUENCES),
     "a mask and weights": (lambda: tagger(True), WEIGHTED),
     "a tuple of inputs": (pairs, dataset((X, X), (X[:, :3], X[:, :2]))),
     "an added loss": (added_loss, dataset(X, Y)),
     "classifier": (classifier, dataset(X, Y)),
     "weights of examples": (classifier, dataset(X, Y, np.linspace(0.5, 2, ROWS))),
     "two outputs": (two_outputs, dataset({"a": X}, {"kind": Y, "size": X[:, :2]})),
-    "an unused variable": (unused, dataset(X, Y)),
-    "sequences": (tagger, SEQUENCES),
     "weights of items": (tagger, WEIGHTED),
     "rows without weight": (unused, dataset(X, Y, np.arange(ROWS) % 3)),
 }
@@ -208,7 +203,7 @@ def test_on_one_device_it_is_fit_of_keras(case, tmp_path):
     assert_same_weights(trained, loaded)
 
 
-DIFFERENT = {"classifier", "weights of examples", "a mask", "a mask and weights", "an added loss"}
+DIFFERENT = {"classifier", "weights of examples", "a mask and weights", "an added loss"}
 SAME_ON_SEVERAL = set(CASES) - DIFFERENT
 
 
@@ -384,14 +379,6 @@ def test_epochs_without_validation(tmp_path):
     assert metrics["loss"] == rows[4]["loss"]
 
 
-def test_a_run_has_the_given_settings_and_checks_its_folder_at_once(tmp_path):
-    (tmp_path / "thesis.txt").write_text("precious")
-    settings = zoo.training.settings.RunSettings(out=str(tmp_path / "run"))
-    assert zoo.training.Run(settings, seed=3).settings.seed == 3
-    with pytest.raises(UserError, match="contains no run"):
-        zoo.training.Run(settings, out=str(tmp_path))
-
-
 class Misfit(Unused):
     def __init__(self, size):
         super().__init__()
@@ -419,11 +406,7 @@ TWO = {"kind": MEAN, "size": SUM}
         (classifier, dataset(X, Y).filter(lambda x, y: True), "or pass steps_per_epoch"),
         (Unused, dataset(X, Y), "The model unused.* must be compiled"),
         (classifier, dataset(X), "must yield .inputs, labels. or .inputs, labels, weights"),
-        (
-            two_outputs,
-            dataset(X, Y, {"kind": Y, "size": Y}),
-            "the weights are one tensor",
-        ),
+        (two_outputs, dataset(X, Y, {"kind": Y, "size": Y}), "the weights are one tensor"),
         (lambda: compiled(OwnLoss()), dataset(X, Y), "OwnLoss overrides compute_loss, which"),
         (lambda: compiled(Misfit(3)), dataset(X, Y), "Misfit cannot be saved: .* get_config"),
         (lambda: compiled(Unused(), TWO), dataset(X, Y), "All losses of a model must have"),
