@@ -18,8 +18,7 @@ from tests.interrupted import RUNS
 ROOT = pathlib.Path(__file__).parents[1]
 # What XLA compiles here is called once or twice: compiling quickly matters, running fast does not.
 os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
 # What tests compute is small: to share it out among threads takes longer than to compute it.
@@ -116,8 +115,9 @@ def _resident():
 WITHOUT_XLA = """
 import runpy, sys, zoo.startup
 zoo.startup.import_tensorflow_quietly()
+from zoo.data import token_batches
 from zoo.tasks import task
-task.JIT_COMPILE = False
+task.JIT_COMPILE, token_batches.MAX_SHAPES = False, 2  # few graphs, and none to compile
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """

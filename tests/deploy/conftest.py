@@ -28,7 +28,7 @@ class Exported(NamedTuple):
 
 
 def caller(folder):
-    """Function (signature, **inputs) -> dict of arrays, of a SavedModel."""
+    """Function (signature, **inputs) -> dict of arrays, of a SavedModel, with its `signatures`."""
     loaded = tf.saved_model.load(str(folder))
 
     def call(signature="serving_default", **inputs):
@@ -37,6 +37,7 @@ def caller(folder):
         tensors = {name: tf.constant(value, specs[name].dtype) for name, value in inputs.items()}
         return {name: tensor.numpy() for name, tensor in function(**tensors).items()}
 
+    call.signatures = loaded.signatures
     return call
 
 
@@ -57,7 +58,7 @@ def translations(phrasebook_translator, phrasebook_export):
 
 @pytest.fixture(scope="session")
 def text_classes(made_once):
-    classifier = small_text_classifier()
+    classifier = small_text_classifier(num_layers=1)
     folder = _by_command_line(made_once, "texts", classifier, "--top-k 2")
     answers = lambda texts: classifier(texts, top_k=2)  # noqa: E731
     described = {"kind": "text_classifier", "top_k": 2, "max_length": 40}

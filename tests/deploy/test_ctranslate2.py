@@ -14,7 +14,6 @@ import sentencepiece
 import zoo
 from tests.deploy.small_models import LINES, small_translator
 from zoo.deploy import ctranslate2_format
-from zoo.deploy.export import DTYPES
 from zoo.errors import ExportError
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer, train_tokenizer
@@ -27,9 +26,9 @@ SETTINGS = [
     {"norm": "post", "shared": "all"},
     {"positions": "learned", "activation": "gelu", "normalize_embeddings": True},
     {"positions": zoo.layers.SinusoidalPositions("halves", offset=2), "activation": "gelu_tanh"},
-    {"shared": "target", "logits_bias": True, "qkv_bias": False, "scale_embeddings": False},
-    {"num_decoder_layers": 1, "decoder_num_heads": 4, "decoder_ff_dim": 20, "activation": "silu"},
-    {"activation": "quick_gelu", "epsilon": 1e-2},
+    {"shared": "target", "logits_bias": True, "qkv_bias": False, "activation": "quick_gelu"},
+    {"scale_embeddings": False, "epsilon": 1e-2, "activation": "silu"},
+    {"num_decoder_layers": 1, "decoder_num_heads": 4, "decoder_ff_dim": 20},
 ]
 
 
@@ -91,7 +90,7 @@ def test_low_precision(dtype, largest, differing, tmp_path):
     assert size < largest * 4 * small.model.count_params()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])  # the least and the most tolerant
 def test_a_wrong_model_is_noticed(dtype, tmp_path, monkeypatch):
     small, write_model = small_translator(num_layers=1), ctranslate2_format.write_model
 

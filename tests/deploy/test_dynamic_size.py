@@ -36,7 +36,8 @@ def probabilities(classifier, pixels):
 def served(tmp_path_factory):
     """(classifier, folder of its SavedModel, the SavedModel)."""
     folder = tmp_path_factory.mktemp("dynamic")
-    small_classifier(positions="sinusoidal", num_registers=1).save(folder / "run")
+    small = small_classifier(positions="sinusoidal", num_registers=1, num_layers=1)
+    small.save(folder / "run")
     export = folder / "vit" / "1"
     assert main(["export", str(folder / "run"), str(export), "--dynamic-size", "--top-k", "4"]) == 0
     return zoo.load(folder / "run"), export, tf.saved_model.load(str(export))
@@ -77,7 +78,7 @@ slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 @pytest.mark.parametrize(
     "format, dtype, settings",
     [
-        ("onnx", "float32", {"interpolation": "bilinear"}),
+        ("onnx", "float32", {"interpolation": "bilinear", "num_layers": 1}),
         slow("onnx", "int8", {"positions": "rotary", "pool": "mean"}),
         slow("onnx", "float32", {"positions": "sinusoidal"}),
         slow("onnx", "float32", {"positions": "relative"}),

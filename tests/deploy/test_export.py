@@ -50,15 +50,8 @@ def test_every_kind_of_model_is_exported(make, settings, tmp_path):
     assert (zoo.export(make(**settings), tmp_path / "1") / "export.json").is_file()
 
 
-@pytest.mark.parametrize("kind", ["images", pytest.param("texts", marks=pytest.mark.slow)])
-def test_several_labels(kind, digits_run, tmp_path):
+def check_several_labels(folder, classifier, items, signature="serving_default"):
     """All classes are returned, each with its sigmoid, and the folder says so."""
-    classifier = zoo.load(digits_run[1]) if kind == "images" else small_text_classifier()
-    classifier.problem = "multi_label"
-    folder = zoo.export(classifier, tmp_path / "several" / "1")
-    items, signature = ["the cat", "12 dogs", ""], "serving_default"
-    if kind == "images":
-        items, signature = random_images(classifier, 3), "pixels"
     found = tf.saved_model.load(str(folder)).signatures[signature](tf.constant(items))
     for answer, labels, shares in zip(
         classifier(items, threshold=0), found["labels"], found["probabilities"]
@@ -71,6 +64,14 @@ def test_several_labels(kind, digits_run, tmp_path):
     for format in ("saved_model", "onnx", "litert"):
         text = readme({**description, "format": format}, folder)
         assert "probabilities are independent sigmoids" in text
+
+
+@pytest.mark.slow
+def test_several_labels_of_texts(tmp_path):
+    classifier = small_text_classifier()
+    classifier.problem = "multi_label"
+    folder = zoo.export(classifier, tmp_path / "several" / "1")
+    check_several_labels(folder, classifier, ["the cat", "12 dogs", ""])
 
 
 def test_the_folder_of_a_run_says_what_it_is(classifier, digits_run, digits_export):
@@ -183,19 +184,23 @@ def test_a_folder_that_cannot_be_written_is_named(classifier, tmp_path):
 def test_the_command_line_replaces_an_export_only_on_request(
     digits_run, digits_export, tmp_path, capsys
 ):
+    """By one of a run with several labels."""
     # before the run is read
     assert main(["export", str(tmp_path / "run"), str(tmp_path / "1"), "--dtype", "half"]) == 2
     assert "dtype must be one of" in capsys.readouterr().err
+    classifier = zoo.load(digits_run[1])
+    classifier.problem = "multi_label"
+    classifier.save(tmp_path / "run")
     folder = shutil.copytree(digits_export, tmp_path / "digits" / "1")
-    assert main(["export", str(digits_run[1]), str(folder), "--top-k", "2"]) == 2
+    command = ["export", str(tmp_path / "run"), str(folder)]
+    assert main(command) == 2
     assert "already contains an export" in capsys.readouterr().err
     assert json.loads((folder / "export.json").read_text())["top_k"] == 3
-    command = ["export", str(digits_run[1]), str(folder), "--top-k", "2", "--overwrite"]
-    assert main(command) == 0
+    assert main([*command, "--overwrite"]) == 0
     printed = capsys.readouterr().out
     assert "classifier, saved_model" in printed and printed.splitlines()[-1] == str(folder)
-    assert json.loads((folder / "export.json").read_text())["top_k"] == 2
     assert [path.name for path in folder.parent.iterdir()] == ["1"]
+    check_several_labels(folder, classifier, random_images(classifier, 3), "pixels")
 
 
 @pytest.mark.slow

@@ -15,12 +15,7 @@ from ai_edge_litert.interpreter import Interpreter
 from PIL import Image
 
 import zoo
-from tests.deploy.small_models import (
-    LINES,
-    random_images,
-    small_classifier,
-    small_text_classifier,
-)
+from tests.deploy.small_models import LINES, random_images, small_classifier, small_text_classifier
 from tests.text.library import wordpiece
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.deploy import checks, litert_format, onnx_format
@@ -46,11 +41,11 @@ def model_of(format, folder):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """{format: (report, folder)} of one classifier, which comes first."""
+    """{format: (export.json, folder)} of one classifier, which comes first."""
     classifier, found = small_classifier(num_registers=2, layer_scale=0.3), {}
-    for format in (onnx_format, litert_format):
-        folder = tmp_path_factory.mktemp("written")
-        found[format] = format.write(classifier, folder), folder
+    for name, format in (("onnx", onnx_format), ("litert", litert_format)):
+        folder = zoo.export(classifier, tmp_path_factory.mktemp("written") / "1", format=name)
+        found[format] = json.loads((folder / "export.json").read_text("utf-8")), folder
     return classifier, found
 
 
@@ -84,7 +79,7 @@ def test_classifiers_with_other_layers(format, options, tmp_path):
 @formats
 def test_a_text_classifier(format, tmp_path):
     """With several labels; single labels are computed as for images."""
-    classifier = small_text_classifier()
+    classifier = small_text_classifier(num_layers=1)
     classifier.problem = "multi_label"
     report = format.write(classifier, tmp_path)
     assert report["checked"]["largest_difference"] <= report["checked"]["tolerance"]
@@ -111,11 +106,11 @@ def code_of(text):
     return code
 
 
-@pytest.mark.parametrize("format", ["onnx", "litert"])
-def test_the_readme_classifies_an_image_file(format, tmp_path, monkeypatch, capsys):
+@formats
+def test_the_readme_classifies_an_image_file(format, written, monkeypatch, capsys):
     """As the zoo does, with the packages that it names alone."""
-    classifier, library = small_classifier(num_layers=1), {"onnx": "onnxruntime"}
-    folder = zoo.export(classifier, tmp_path / "1", format=format)
+    classifier, found = written
+    folder, library = found[format][1], {onnx_format: "onnxruntime"}
     code = code_of((folder / "README.md").read_text("utf-8"))
     imported = {*re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE)}
     assert imported == {"numpy", "PIL", library.get(format, "ai_edge_litert")}
@@ -129,23 +124,17 @@ def test_the_readme_classifies_an_image_file(format, tmp_path, monkeypatch, caps
     np.testing.assert_allclose(*shares, **TOLERANCE)
 
 
-@pytest.fixture(scope="module")
-def description(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("described")
-    zoo.export(small_classifier(num_layers=1), folder, format="onnx")
-    return json.loads((folder / "export.json").read_text("utf-8"))
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size, mode", [((30, 20), "RGB"), ((5, 7), "RGBA"), ((40, 13), "L")])
 @pytest.mark.parametrize(
     "resizing", [(None, "bilinear"), (None, "bicubic"), (14, "bicubic"), ((9, 21), "bilinear")]
 )
 def test_the_readme_resizes_as_the_zoo(
-    description, tmp_path, monkeypatch, size, mode, channels, resizing
+    written, tmp_path, monkeypatch, size, mode, channels, resizing
 ):
     """Pillow rounds bilinear values between its passes; gray of color is rounded otherwise."""
     preprocessing = ImagePreprocessing((8, 12), channels, (0.5,), (0.5,), *resizing)
+    description, _ = written[1][onnx_format]
     text = readme({**description, "preprocessing": preprocessing.to_dict()}, tmp_path)
     monkeypatch.chdir(tmp_path)
     pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)

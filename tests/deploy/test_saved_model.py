@@ -14,11 +14,7 @@ from PIL import Image
 
 import zoo
 from tests.deploy.conftest import caller
-from tests.deploy.small_models import (
-    LINES,
-    small_classifier,
-    small_translator,
-)
+from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.deploy.test_every_kind import TEXTS, assert_answers
 from tests.tasks.test_encoder import sentence_encoder
 from zoo.__main__ import main
@@ -163,7 +159,8 @@ def test_texts_are_translated_as_the_zoo_does(translator, translate, signature, 
 @pytest.mark.xla
 def test_texts_can_be_translated_as_they_are(tmp_path):
     """An option of the export. XLA compiles one of its graphs, unlike those of other tests."""
-    small, texts = small_translator(num_layers=1), ["a.  b.\n c.", "the cat", " ", "---"]
+    small = small_translator(num_layers=1, max_length=16)  # one width to compile for
+    texts = ["a.  b.\n c.", "the cat", " ", "---"]
     small.save(tmp_path / "run")
     folders = [str(tmp_path / "run"), str(tmp_path / "whole")]
     assert main(["export", *folders, "--beam-size", "1", "--no-sentences"]) == 0

@@ -5,7 +5,6 @@ import concurrent.futures
 import threading
 import time
 
-import httpx
 import numpy as np
 import tensorflow as tf
 
@@ -68,31 +67,6 @@ def test_inner_axes_must_agree():
     model = toys.python_model(widths, specs)
     assert values(together(model, [[[1, 2]], [[1, 2, 3]], [[3, 4]]])) == [[3], [6], [7]]
     assert calls == [[2, 2], [1, 3]]
-
-
-def test_every_client_gets_its_own_answer():
-    """Of 32 clients at once, each with several requests."""
-    gate = toys.Gate()
-    gate.open.set()
-    requests = [
-        [[c + r / 4 + n / 16 for n in range(1 + (c + r) % 3)] for r in range(4)] for c in range(32)
-    ]
-
-    def client(requests):
-        with httpx.Client(timeout=60) as http:
-            path = f"{url}/v1/models/toy:predict"
-            return [http.post(path, json={"instances": rows}).json() for rows in requests]
-
-    with (
-        toys.running([gate.model]) as (url, *_),
-        concurrent.futures.ThreadPoolExecutor(32) as clients,
-    ):
-        answers = list(clients.map(client, requests))
-    expected = [[{"predictions": [10 * x for x in rows]} for rows in own] for own in requests]
-    assert answers == expected
-    assert sum(map(len, gate.calls)) == sum(len(rows) for own in requests for rows in own)
-    assert len(gate.calls) < 32 * 4 / 2, "most were run together"
-    assert max(map(len, gate.calls)) <= 32
 
 
 def test_a_full_queue():

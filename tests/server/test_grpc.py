@@ -273,7 +273,7 @@ def test_messages_that_do_not_come_shut_nobody_out():
         wait.set_result(None)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_large_messages_do_not_fill_the_memory(home):
     """The memory of 8 received, 8 waiting and 2 parsed messages, with few copies each, is freed."""
     port = toys.free_port()

@@ -7,14 +7,8 @@ import pytest
 import tensorflow as tf
 
 CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
+FLAGS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
+FLAGS += "--disable-sync --no-first-run"
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="There is no chromium to look with."),
     pytest.mark.ci,
@@ -25,7 +19,7 @@ pytestmark = [
 def browser():
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS.split())
         yield browser
         browser.close()
 

@@ -56,17 +56,6 @@ class Words(tf.Module):
         return {"serving_default": split.get_concrete_function()}
 
 
-@pytest.mark.ci
-def test_a_model_that_reads_texts(tmp_path):
-    folder = toys.save(Words(), tmp_path / "words" / "1")
-    process, lines, url = toys.start([folder])
-    assert re.fullmatch(r"words, version 1: ready in [\d.]+ s", lines[0])
-    answer = post(url, {"instances": ["one  two", "three"]}, "words")
-    assert answer.json() == {"predictions": [["one", "two"], ["three", ""]]}
-    process.terminate()
-    assert toys.end(process)[0] == 0
-
-
 def metric(url, name):
     """Of the model toy."""
     text = httpx.get(f"{url}/monitoring/prometheus/metrics").text
@@ -75,8 +64,13 @@ def metric(url, name):
 
 
 @pytest.mark.ci
-def test_a_busy_server_that_is_stopped_loses_nothing(slow):
-    process, _, url = toys.start([slow], max_batch=1)
+def test_a_busy_server_that_is_stopped_loses_nothing(slow, tmp_path):
+    """Beside a model that reads texts."""
+    words = toys.save(Words(), tmp_path / "words" / "1")
+    process, lines, url = toys.start([words, slow], max_batch=1)
+    assert re.fullmatch(r"words, version 1: ready in [\d.]+ s", lines[0])
+    answer = post(url, {"instances": ["one  two", "three"]}, "words")
+    assert answer.json() == {"predictions": [["one", "two"], ["three", ""]]}
     with concurrent.futures.ThreadPoolExecutor(12) as clients:
         begun = [clients.submit(post, url, {"instances": [0.2 + x / 100]}) for x in range(12)]
         toys.wait_until(
