@@ -281,7 +281,7 @@ def fine_tuned(config, run):
         config.select("beam_size length_penalty"),
     )
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    length = min(config.max_length, translator.max_source_length)
+    length = min(config.max_length, translator.model.max_length)
     return translator, load_pairs(run, tokenizers, length, translator.special_tokens)
 
 

@@ -135,7 +135,7 @@ def test_an_exported_text_classifier_has_the_scores_of_its_model(texts_run, test
         file.write(f"{classifier.class_names[0]}\t{'a b ' * 1000}\n")
     exported = zoo.evaluate(tmp_path / "1", str(tested_texts))
     assert exported["class_accuracy"] == scores["class_accuracy"]
-    assert exported["notes"][-1].startswith("Not used: 1, such as 'a b a b")
+    assert exported["notes"][-1].startswith("Refused by the export: 1, such as 'a b a b")
 
 
 def test_digits_are_divided_by_the_seed_of_the_run(tmp_path):
@@ -228,7 +228,7 @@ def test_an_exported_classifier_has_the_scores_of_its_model(classifier, folder, 
     bad.write_bytes((folder / "f" / "0.png").read_bytes()[:60])
     scores = zoo.evaluate(tmp_path / "1", folder)
     assert scores["items"] == 3 and scores["loss"] == export["loss"]
-    assert scores["notes"][-1] == f"Not used, refused by the export: 1, such as {bad}."
+    assert scores["notes"][-1].startswith(f"Refused by the export: 1, such as {bad}: It is damaged")
     with pytest.raises(DataError, match=f"1 of 4 images cannot be read.*: {bad} cannot be read as"):
         zoo.evaluate(classifier, folder)
 
@@ -250,6 +250,8 @@ def test_rows_without_a_side_are_counted(tmp_path):
     data = labeled_texts(tmp_path / "texts.tsv")
     assert data == (["one", "two"], [[1], [0]], ["A", "b"], NOTE)
     assert model_labels(data, list("ab"))[0] == [[1], [0]]
+    with pytest.raises(DataError, match="such as 'A'.* Each line must be: label, tab, text"):
+        model_labels(data, list("acd"))
 
 
 def test_models_that_have_no_scores(classifier, folder, capsys):

@@ -38,12 +38,9 @@ def published_models(search="", task=None, language=None, max_parameters=None):
     ]
 
 
-def table_lines(rows, width):
-    """Yields lines of up to `width` characters, except for long names, which are not cut."""
-    width -= 50
+def table_lines(rows):
+    """Yields a line for each row: status, size, image size or languages, score and name."""
     for row in rows:
-        name = f"{row['name']:<{width}}"
-        name += ("\n" + " " * width) * (len(name) > width)
         size = f"{row['parameters'] or '?':>6} M {row['image_size'] or row['languages']:<10.10}"
         score = f"{row['measured'] or row['published'] or '?':>6} {row['metric']}"
-        yield f"{name} {MARKS[row['status']]} {size} {score:.27}".rstrip()
+        yield f"{MARKS[row['status']]} {size} {score:<27.27} {row['name']}"

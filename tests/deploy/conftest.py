@@ -49,7 +49,7 @@ def classifier(digits_run):
 @pytest.fixture(scope="session")
 def translations(phrasebook_translator, phrasebook_export):
     translator = phrasebook_translator
-    longest = translator.max_source_length
+    longest = translator.model.max_length
     answers = lambda texts: translator.n_best(texts, n=2, sentences=True)  # noqa: E731
     searched = {"n_best": 2, **tests.conftest.SEARCH, "max_length": longest, "sentences": True}
     described = {"kind": "translator", "search": searched}

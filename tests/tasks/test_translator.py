@@ -15,6 +15,7 @@ from zoo.commands.generate import FEW_TEXTS
 from zoo.errors import TaskError, UserError
 from zoo.tasks import task
 from zoo.tasks.padded_batches import token_batches
+from zoo.tasks.shortlist import Shortlist
 from zoo.tasks.translator import Translator
 from zoo.text import EOS_ID, PAD_ID
 from zoo.text.special_tokens import SPECIAL_TOKENS
@@ -253,6 +254,11 @@ def test_a_forced_first_token(translator, tmp_path):
 
     forced.save(tmp_path)
     assert Translator.load(tmp_path).special_tokens == special
+    forced.model = small_model(translator)  # with an output layer that is the target embedding
+    [[expected]], size = forced.sample([text], max_length=9), forced.model.target_vocab_size
+    forced.shortlist = Shortlist(np.array([], int), np.zeros(size + 1, int), size, shared=False)
+    [[draw]] = forced.sample([text], max_length=9)
+    assert draw.text == expected.text  # among candidates, padding has no probability
 
 
 def test_learned_positions_are_not_exceeded(translator):

@@ -75,8 +75,10 @@ def test_workers_of_tf_config(environment, text, count):
         ("nonsense", "must be JSON such as"),
         ("[]", "must be JSON such as"),
         ('{"cluster": {"worker": ["a:1", "b:1"]}}', "Error: KeyError.'task'"),
-        (CLUSTER.replace("1}}", "2}}"), "Error: IndexError"),
-        (CLUSTER.replace('"worker":', '"ps": ["c:1"], "worker":'), "not workers and one chief"),
+        (CLUSTER.replace("1}}", "2}}"), "Error: the task is not in the cluster"),
+        (CLUSTER.replace("1}}", "-1}}"), "Error: the task is not in the cluster"),
+        (CLUSTER.replace('"worker":', '"ps": ["c:1"], "worker":'), "and at most one chief"),
+        (CLUSTER.replace('"worker":', '"chief": ["c", "d"], "worker":'), "and at most one chief"),
         (CLUSTER.replace('"type": "worker"', '"type": "chief"'), "Error: KeyError.'chief'"),
     ],
 )

@@ -7,7 +7,6 @@ functions: TensorFlow takes seconds to import, and ``--help`` should not.
 import json
 import os
 import pathlib
-import shutil
 import sys
 from typing import Annotated, Literal
 
@@ -106,7 +105,7 @@ def models(
         max_parameters: maximum number of parameters, in millions
     """
     rows = published.published_models(" ".join(search), task, language, max_parameters)
-    for line in published.table_lines(rows, max(80, shutil.get_terminal_size().columns)):
+    for line in published.table_lines(rows):
         print(line)
     print(f"{len(rows)} models;", ", ".join(f"{mark} {x}" for x, mark in published.MARKS.items()))
 

@@ -10,9 +10,6 @@ from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 
 _MOST_CLASSES = 20  # that are printed, those with the lowest accuracy
-_ROWS = ("accuracy", "top_5_accuracy", "balanced_accuracy", "loss", "perplexity", "bits_per_byte")
-_ROWS += ("token_accuracy", "bleu", "bleu_p_value", "chrf", "chrf_p_value", "ter", "ter_p_value")
-_ROWS += ("items", "items_per_second", "peak_memory_mib")
 
 
 @app.command
@@ -47,7 +44,6 @@ def evaluate(
     if not models:
         raise UserError("Pass one or several models, and then the data.")
     del settings["out"]
-    settings["shortlist"] = shortlist or None
     import_tensorflow_quietly()
     from zoo.evaluation import evaluate
 
@@ -60,15 +56,16 @@ def evaluate(
 
 
 def _print(results):
-    """Prints a table: a row for each score, a column for each model."""
+    """Prints a table: a row for each number, a column for each model."""
     for note in dict.fromkeys(note for result in results for note in result.get("notes", ())):
         print(note)
-    rows = [["", *(result["model"] for result in results)]]
-    for name in (name for name in _ROWS if any(name in result for result in results)):
-        cells = [_cell(name, result) for result in results]
-        rows.append([name.replace("_", " "), *cells])
+    every = [pair for result in results for pair in result.items()]
+    names = dict.fromkeys(name for name, value in every if isinstance(value, (int, float)))
+    names = [name for name in names if not name.endswith("_interval")]  # beside their numbers
+    rows = [["", *(result["model"] for result in results)]] if len(results) > 1 else []
+    rows += [[name.replace("_", " "), *(_cell(name, x) for x in results)] for name in names]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    for first, *cells in rows if len(results) > 1 else rows[1:]:
+    for first, *cells in rows:
         columns = zip(cells, widths[1:])
         print(first.ljust(widths[0]), *(cell.rjust(width) for cell, width in columns), sep="  ")
     for name in (name for name in results[0] if name.endswith("_signature")):

@@ -65,7 +65,7 @@ def translate(
     if attention and len(lines) != 1:
         raise UserError(f"--attention takes one text. Received: {len(lines)}.")
     options = {"dtype": dtype, "engine": engine, "src_lang": src_lang, "tgt_lang": tgt_lang}
-    translator = shared.load(run_folder, "translate", shortlist=shortlist or None, **options)
+    translator = shared.load(run_folder, "translate", shortlist=shortlist, **options)
     translator.jit_compile = len(lines) > FEW_TEXTS
     options = {"max_length": max_length, "target_prefix": target_prefix}
     options |= shared.given(**search._asdict())

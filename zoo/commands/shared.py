@@ -47,7 +47,7 @@ def load(run_folder, verb=None, **options):
 
 def given(**options):
     """The options that were passed on the command line."""
-    return {name: value for name, value in options.items() if value not in (None, ())}
+    return {name: x for name, x in options.items() if x not in (None, ()) and x is not False}
 
 
 def read_texts(texts, path):

@@ -33,7 +33,7 @@ class TranslatorSignatures(TextSignatures):
         if source.with_prefix() != target.with_prefix():
             self._target_text = TextGraph(target)
         graphs = self._source_text, self._target_text
-        super().__init__(translator, translator.max_source_length, *graphs)
+        super().__init__(translator, translator.model.max_length, *graphs)
 
     def functions(self):
         pair = [TEXTS, tf.TensorSpec([None], tf.string, "translations")]

@@ -66,7 +66,7 @@ def evaluate(
     [kind] = kinds
     read, score, *names = _KINDS[kind]
     settings = {"target": target, "labels": labels, "data_dir": data_dir}
-    settings["bleu_tokenize"] = bleu_tokenize
+    settings = {**settings, "bleu_tokenize": bleu_tokenize}
     settings = {name: value for name, value in settings.items() if value is not None}
     if wrong := settings.keys() - names:
         raise UserError(f"{', '.join(sorted(wrong))}: not an option for a {kind}.")
@@ -130,44 +130,40 @@ def _kind(task):
 # --- functions of a model and of what `zoo.evaluation.data` read ----------------------------------
 
 
-def _image_scores(classifier, data):
-    images, names = data.items, classifier.class_names
-    labels, notes = model_labels(data, names)
-    if isinstance(classifier, Exported):  # it takes encoded images
-        probabilities = classifier.probabilities(
-            images.numbers, read=lambda number: images.read(number)[0].numpy()
-        )
-        refused = images.numbers[np.isnan(probabilities[:, 0])].tolist()
-        if refused:
-            name = images.name(refused[0])
-            notes = (*notes, f"Not used, refused by the export: {len(refused):,}, such as {name}.")
-    else:
-        images = dataclasses.replace(images, preprocessing=classifier.preprocessing)
-        with unreadable_images_named(images):
-            probabilities = image_probabilities(classifier, images)
-    scores = _class_scores(probabilities, labels, names)
-    return {**scores, "notes": [*data.notes, *notes]}
-
-
-def _text_scores(classifier, data):
+def _classification(classifier, data):
     labels, notes = model_labels(data, classifier.class_names)
-    probabilities = classifier.probabilities(data.items, too_long="truncate")
+    probabilities = _probabilities(classifier, data.items)
     scores = _class_scores(probabilities, labels, classifier.class_names)
-    return {**scores, "notes": [*data.notes, *notes, *_errors(classifier, "Not used")]}
+    return {**scores, "notes": _notes(classifier, data, *notes)}
+
+
+def _probabilities(classifier, items):
+    """Probabilities [n, K] of texts or images; NaN for those that an export refuses."""
+    if isinstance(items, list):
+        return classifier.probabilities(items, too_long="truncate")
+    if isinstance(classifier, Exported):  # it takes encoded images
+        read = items.read
+        return classifier.probabilities(items.numbers, read=lambda number: read(number)[0].numpy())
+    images = dataclasses.replace(items, preprocessing=classifier.preprocessing)
+    with unreadable_images_named(images):
+        return image_probabilities(classifier, images)
 
 
 def _translations(translator, data):
     is_exported = isinstance(translator, Exported)
     options = {} if is_exported else {"sentences": False, "too_long": "split"}
     texts = translator(data.items, **options)
-    notes = [*data.notes, *_errors(translator, "Without a translation")]
-    return {"items": len(texts), "notes": notes, "translations": texts}
+    return {"items": len(texts), "notes": _notes(translator, data), "translations": texts}
 
 
-def _errors(task, problem):
-    """A line about the texts that an export refused, if there are some."""
-    errors = getattr(task, "errors", ())
-    return [f"{problem}: {len(errors):,}, such as {errors[0]}"] if errors else []
+def _notes(task, data, *notes):
+    """The lines about what is not used, and one about the items that an export refused."""
+    refused, items = getattr(task, "refused", ()), data.items
+    for index, reason in refused[:1]:
+        is_text = isinstance(items, list)
+        name = repr(items[index][:60]) if is_text else items.name(int(items.numbers[index]))
+        notes += (f"Refused by the export: {len(refused):,}, such as {name}: {reason}",)
+    return [*data.notes, *notes]
 
 
 def _class_scores(probabilities, labels, names):
@@ -221,8 +217,8 @@ def _likelihood(generator, texts):
 
 
 _KINDS = {  # of models: the functions that read the data and that score a model; options
-    "classifier": (labeled_images, _image_scores, "labels", "data_dir"),
-    "text_classifier": (labeled_texts, _text_scores),
+    "classifier": (labeled_images, _classification, "labels", "data_dir"),
+    "text_classifier": (labeled_texts, _classification),
     "translator": (sentence_pairs, _translations, "target", "bleu_tokenize"),
     "generator": (lambda path: read_texts([path]), _likelihood),
 }

@@ -40,11 +40,19 @@ def model_labels(data, class_names):
             )
         return data.labels, ()
     numbers, notes = _matched(data.class_names, class_names)
+    if numbers is None:
+        unknown = [name for name in data.class_names if name not in class_names]
+        columns = " Each line must be: label, tab, text." if isinstance(data.items, list) else ""
+        raise DataError(
+            f"The data have {len(unknown)} classes that the model does not have, such as "
+            f"{unknown[0][:60]!r}. Those of the model begin with: {', '.join(class_names[:5])}."
+            f"{columns}"
+        )
     return [[numbers[number] for number in row] for row in data.labels], notes
 
 
 def _matched(names, class_names):
-    """The number of each class of the data in the model; see `model_labels`."""
+    """The number of each class of the data in the model, or None; and lines about the match."""
     for form in (str, str.casefold):
         numbers = {form(name): number for number, name in enumerate(class_names)}
         is_clear = form is str or len(numbers) == len(class_names)
@@ -55,11 +63,7 @@ def _matched(names, class_names):
     if len(names) == len(class_names) and numbers.keys().isdisjoint(map(str.casefold, names)):
         first = ", ".join(map("{} is {}".format, names[:3], class_names))
         return range(len(names)), (f"Classes are matched by their order: {first}. Check this.",)
-    unknown = [name for name in names if name not in class_names]
-    raise DataError(
-        f"The data have {len(unknown)} classes that the model does not have, such as "
-        f"{unknown[0]!r}. Those of the model begin with: {', '.join(class_names[:5])}."
-    )
+    return None, ()
 
 
 def labeled_images(data, labels=None, data_dir=None, run_folder=None):

@@ -12,14 +12,13 @@ from zoo.errors import UserError, needed
 
 _KINDS = ("classifier", "text_classifier", "translator")
 _BATCH = 32  # items of a call
-_SHOWN = 60  # characters of a text with an error
 
 
 class Exported:
     """A classifier or translator in a SavedModel, called through its signatures.
 
-    `errors` are lines about the texts that it refused so far. Raises `UserError` if the export has
-    another format, or does not return each class by a name of its own.
+    `refused` are the (index, reason) of the last items that it refused. Raises `UserError` if the
+    export has another format, or does not return each class by a name of its own.
     """
 
     def __init__(self, folder):
@@ -46,33 +45,31 @@ class Exported:
         self._model = tf.saved_model.load(str(folder))
         self._function = self._model.signatures["serving_default"]
         [self._input] = self._function.structured_input_signature[1]
-        self.errors = []
+        self.refused = []
 
     def probabilities(self, items, too_long=None, read=str):
         """The probability of each class for items, which ``read`` converts to the input: float32
-        [B, classes]. It is NaN for images that cannot be read, and for texts that are too long.
+        [B, classes]. It is NaN for items that are refused.
         """
         places = {name.encode(): place for place, name in enumerate(self.class_names)}
         probabilities = np.full((len(items), len(places)), np.nan, np.float32)
-        for start, outputs in self._outputs(items, read):
-            for row in np.flatnonzero(outputs["error"] == b""):
-                order = [places[label] for label in outputs["labels"][row]]
-                probabilities[start + row, order] = outputs["probabilities"][row]
+        for output, row in zip(self._outputs(items, read), probabilities):
+            if not output["error"]:
+                order = [places[label] for label in output["labels"]]
+                row[order] = output["probabilities"]
         return probabilities
 
     def __call__(self, texts):
-        """The best translation of each text, "" if it is too long."""
-        batches = self._outputs(texts, str)
-        return [row[0].decode() for _, outputs in batches for row in outputs["translations"]]
+        """The best translation of each text, "" if it is refused."""
+        return [output["translations"][0].decode() for output in self._outputs(texts, str)]
 
     def _outputs(self, items, read):
-        """Yields the place of the first item of each batch, and the outputs."""
-        starts = range(0, len(items), _BATCH)
-        for start in tqdm(starts, "evaluating", leave=False, disable=None):
-            batch = [read(item) for item in items[start : start + _BATCH]]
-            outputs = self._function(**{self._input: tf.constant(batch)})
+        """Yields the outputs for each item, {name: value}."""
+        self.refused = []
+        for start in tqdm(range(0, len(items), _BATCH), "evaluating", leave=False, disable=None):
+            batch = tf.constant([read(item) for item in items[start : start + _BATCH]])
+            outputs = self._function(**{self._input: batch})
             outputs = {name: value.numpy() for name, value in outputs.items()}
-            for item, error in zip(batch, outputs["error"]):
-                if error and isinstance(item, str):
-                    self.errors.append(f"{item[:_SHOWN]!r} ...: {error.decode()}")
-            yield start, outputs
+            errors = enumerate(outputs["error"], start)
+            self.refused += [(index, error.decode()) for index, error in errors if error]
+            yield from (dict(zip(outputs, values)) for values in zip(*outputs.values()))

@@ -110,14 +110,9 @@ class Classifier:
     def num_outputs(self):
         return len(self.class_names)
 
-    def __setattr__(self, name, value):
-        if name == "problem":
-            if value not in (*PROBLEMS,):
-                raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {value!r}.")
-            self.engine = None  # it computes the probabilities of the old one
-        super().__setattr__(name, value)
-
     def check(self, model):
+        if self.problem not in (*PROBLEMS,):
+            raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {self.problem!r}.")
         if model.num_classes != len(self.class_names):
             raise TaskError(
                 f"The model has {model.num_classes} classes. "
@@ -143,14 +138,13 @@ class Classifier:
         if top_k is None and threshold is None:
             top_k, threshold = (None, 0.5) if self.problem == "multi_label" else (1, None)
         top_k = classes if top_k is None else checked("top_k", top_k, int, 1)
-        threshold = 0.0 if threshold is None else threshold
-        if np.shape(threshold) not in ((), (classes,)):
+        least = np.asarray(0.0 if threshold is None else threshold)
+        if least.shape not in ((), (classes,)):
             raise TaskError(
                 f"threshold must be a number, or one for each of the {classes} classes. "
-                f"Received: {np.size(threshold)} numbers."
+                f"Received: {least.size} numbers."
             )
-        numbers = np.ravel(threshold).tolist()
-        least = [checked("threshold", number, float, 0, 1) for number in numbers]
+        least = [checked("threshold", number, float, 0, 1) for number in least.ravel().tolist()]
         return top_k, np.broadcast_to(np.float32(least), classes)
 
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from zoo import decoding
 from zoo.decoding import SearchOptions
-from zoo.errors import TaskError, checked
+from zoo.errors import checked
 from zoo.tasks import shortlist
 from zoo.tasks.task import TextTask, without_nan
 from zoo.text.translation_text import ScoredText
@@ -45,31 +45,22 @@ class GenerationTask(TextTask):
         super().__init__(model, special_tokens)
         self.options()
 
-    def options(self, given=(), most=None, longest=None):
+    def options(self, given=()):
         """Returns the checked `zoo.decoding.SearchOptions`: those given, or else the task's own.
 
         Args:
             given: dict of fields; those that are None are not given.
-            most: maximum number of new tokens; by default as many as the model takes.
-            longest: maximum number of all tokens; by default as many as the model takes.
         """
         given = {name: value for name, value in dict(given).items() if value is not None}
-        limit, words = self.model.max_length, self._tokenizers()[-1].vocab_size
-        limits = {
-            "min_length": (int, 0, longest or limit),
-            "min_new_tokens": (int, 0, most or limit),
-            "no_repeat_ngram_size": (int, 0, limit),
-            "repetition_penalty": (float, 1e-3),
-        }
-        values = {**self.search_options, **given}
-        for name, value in values.items():
-            if name in limits:
-                values[name] = checked(name, value, *limits[name])
-            elif name == "suppress_tokens":
-                ids = value if hasattr(value, "__iter__") else [value]
-                values[name] = tuple(sorted({checked(name, id, int, 0, words - 1) for id in ids}))
-            elif name == "forced_eos" and not isinstance(value, bool):
-                raise TaskError(f"{name} must be True or False. Received: {name}={value!r}.")
+        values, sizes = {**self.search_options, **given}, (int, 0, self.model.max_length)
+        limits = dict.fromkeys(("min_length", "min_new_tokens", "no_repeat_ngram_size"), sizes)
+        limits["repetition_penalty"] = (float, 1e-3)
+        for name in values.keys() & limits.keys():
+            values[name] = checked(name, values[name], *limits[name])
+        if "suppress_tokens" in values:
+            last = self._tokenizers()[-1].vocab_size - 1
+            ids = {checked("suppress_tokens", id, int, 0, last) for id in values["suppress_tokens"]}
+            values["suppress_tokens"] = tuple(sorted(ids))
         return SearchOptions(**values)  # a TypeError if an option is unknown
 
     def __call__(self, texts, **options):
@@ -179,16 +170,18 @@ class GenerationTask(TextTask):
             `zoo.decoding.Hypotheses`.
         """
         length = max_length if buffer_length is None else buffer_length
-        cache, before = self._start(tokens, length, beam_size)
-        step, special, options = self._vocabulary(first, candidates, options)
-        inputs = (step, cache, ops.shape(tokens)[0], special, max_length)
+        step, cache, special, settings = self._begun(
+            tokens, length, beam_size, first, candidates, options
+        )
         penalty = decoding.LengthPenalty(alpha, self.length_offset)
-        settings = {"alpha": penalty, "buffer_length": length, "before": before}
-        settings |= options._asdict()
+        settings |= {"alpha": penalty, "buffer_length": length}
+        inputs = (step, cache, ops.shape(tokens)[0], special, max_length)
         if beam_size == 1:
-            return _of_tokens(decoding.greedy_search(*inputs, **settings), candidates)
-        settings |= {"early_stopping": self.early_stopping, "best_only": best_only}
-        return _of_tokens(decoding.beam_search(*inputs, beam_size, **settings), candidates)
+            found = decoding.greedy_search(*inputs, **settings)
+        else:
+            settings |= {"early_stopping": self.early_stopping, "best_only": best_only}
+            found = decoding.beam_search(*inputs, beam_size, **settings)
+        return found if candidates is None else shortlist.as_tokens(found, candidates)
 
     def draw(
         self,
@@ -205,23 +198,23 @@ class GenerationTask(TextTask):
     ):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
         _, draws, length = ops.shape(uniforms)
-        cache, before = self._start(tokens, length, draws)
-        step, special, options = self._vocabulary(first, candidates, options)
-        settings = (special, max_length, temperature, top_k, top_p)
-        options = {"before": before, **options._asdict()}
-        return _of_tokens(decoding.sample(step, cache, uniforms, *settings, **options), candidates)
+        step, cache, special, settings = self._begun(
+            tokens, length, draws, first, candidates, options
+        )
+        inputs = (step, cache, uniforms, special, max_length, temperature, top_k, top_p)
+        found = decoding.sample(*inputs, **settings)
+        return found if candidates is None else shortlist.as_tokens(found, candidates)
 
-    def _vocabulary(self, first, candidates, options):
-        """The step, special tokens and options of a search; among candidates, those of places."""
-        special = self.special_tokens
+    def _begun(self, tokens, length, num_hypotheses, first, candidates, options):
+        """The step, first cache, special tokens and options of a search, see `search`."""
+        cache, before = self._start(tokens, length, num_hypotheses)
+        step, special = self.model.step, self.special_tokens
         special = special if first is None else special._replace(first=first)
-        if candidates is None:
-            return self.model.step, special, options
-        first = ops.argmax(candidates[:, None] == special.first[..., None], axis=-1)
-        special, suppressed = shortlist.places(special, options.suppress_tokens)
-        special = special._replace(first=ops.cast(first, "int32"))
-        options = options._replace(suppress_tokens=suppressed)
-        return self.model.step_among(candidates), special, options
+        if candidates is not None:
+            step = self.model.step_among(candidates)
+            special, suppressed = shortlist.as_places(candidates, special, options.suppress_tokens)
+            options = options._replace(suppress_tokens=suppressed)
+        return step, cache, special, {"before": before, **options._asdict()}
 
     def _scored(self, tokens, log_probs, scores, before=()):
         """The `ScoredText` of each hypothesis of a sequence, which the tokens `before` precede."""
@@ -230,11 +223,3 @@ class GenerationTask(TextTask):
         rows = [[id for id in (*before, *row) if id not in control] for row in tokens]
         texts = self._tokenizers()[-1].decode(rows)
         return [ScoredText(text, float(score)) for text, score in zip(texts, scores[exists])]
-
-
-def _of_tokens(hypotheses, candidates):
-    """Hypotheses of tokens, in place of their places among candidates."""
-    if candidates is None:
-        return hypotheses
-    tokens = ops.take_along_axis(candidates[:, None], hypotheses.tokens, axis=-1)
-    return hypotheses._replace(tokens=tokens)

@@ -100,8 +100,8 @@ class TextGenerator(GenerationTask):
             read = (row[: num_read(len(row)) + 1] for row in rows)
             return [self._scored(*arrays, before) for arrays, before in zip(hypotheses, read)]
 
-        options = self.options(options, max_new_tokens)
-        return [[row] for row in rows], max_new_tokens or NEW_TOKENS, options, texts
+        most = max_new_tokens or NEW_TOKENS
+        return [[row] for row in rows], most, self.options(options), texts
 
 
 def num_read(length):

@@ -6,7 +6,9 @@ Axes: B sentences, S source tokens, C candidates.
 import dataclasses
 
 import numpy as np
+from keras import ops
 
+from zoo.decoding import SpecialTokens
 from zoo.tasks.padded_batches import padded
 
 
@@ -29,15 +31,14 @@ class Shortlist:
     always: int
     shared: bool
 
-    def candidates(self, source, special, suppressed, prefix):
+    def candidates(self, source, prefix, special, suppressed):
         """Returns the tokens that each translation consists of: int32 [B, C].
 
         Args:
             source: int [B, S].
-            special, suppressed: `zoo.decoding.SpecialTokens`, and the tokens that are never
-                generated. They are the first of each row, see `places`; rows are filled up with
-                padding to a common length.
             prefix: int [B, P], the tokens that the translations begin with, and padding.
+            special, suppressed: `zoo.decoding.SpecialTokens`, and the tokens that are never
+                generated. They are the first of each row; rows are filled up with padding.
         """
         first, rows = _first(special, suppressed), []
         for tokens, begin in zip(source, prefix):
@@ -52,14 +53,19 @@ class Shortlist:
         return filled
 
 
-def places(special, suppressed):
-    """The special and suppressed tokens, as their places among candidates."""
+def as_places(candidates, special, suppressed):
+    """The special tokens, with a `first` [B, P], and those suppressed, as places of candidates."""
     first = _first(special, suppressed)
-    special = special._replace(
-        **{name: first.index(getattr(special, name)) for name in ("start", "end", "pad")}
-    )
+    begin = ops.argmax(candidates[:, None] == special.first[..., None], axis=-1)
+    special = SpecialTokens(*map(first.index, special[:3]), ops.cast(begin, "int32"))
     return special, tuple(map(first.index, suppressed))
 
 
+def as_tokens(hypotheses, candidates):
+    """`zoo.decoding.Hypotheses` of places among candidates as those of tokens."""
+    tokens = ops.take_along_axis(candidates[:, None], hypotheses.tokens, axis=-1)
+    return hypotheses._replace(tokens=tokens)
+
+
 def _first(special, suppressed):
-    return list(dict.fromkeys((special.end, special.pad, special.start, *suppressed)))
+    return list(dict.fromkeys((*special[:3], *suppressed)))  # start, end and padding

@@ -50,8 +50,9 @@ class Task:
         """Assigns an attribute; functions that were traced with its old value are dropped."""
         if name == "model":
             self.check(value)
-            self.engine = None
             self._variables = []  # of the model when the functions were traced
+        if name in ("model", "problem", "shortlist"):
+            self.engine = None  # it computes what the old value says
         super().__setattr__(name, value)
         if name not in ("jit_compile", "beam_size", "length_penalty"):  # arguments of functions
             super().__setattr__("_function", functools.lru_cache(MAX_FUNCTIONS)(_compiled))

@@ -125,11 +125,6 @@ class Translator(GenerationTask):
         labels = self.source_tokenizer.pieces(source), self.target_tokenizer.pieces(target)
         return Alignment(keras.ops.convert_to_numpy(weights)[0], *labels)
 
-    @property
-    def max_source_length(self):
-        """The maximum number of source tokens, including the end token."""
-        return self.model.max_length
-
     def check(self, model):
         super().check(model)
         if self.max_length is not None:
@@ -166,17 +161,12 @@ class Translator(GenerationTask):
         return tf.concat([start, target[:, :-1]], 1)
 
     def _inputs(self, batch, most, options):
-        width, limit = batch.tokens[0].shape[1], self.max_source_length
-        least = max(2 * width, options.min_length, options.min_new_tokens + 1)
+        tokens, limit = batch.tokens, self.model.max_length
+        least = max(2 * tokens[0].shape[1], options.min_length, options.min_new_tokens + 1)
         length = most or min(least, limit)
-        tokens = batch.tokens
         if self.shortlist is not None:
-            source, *first = tokens
-            special = self.special_tokens
-            first = first or [np.full((len(source), 1), special.pad, np.int32)]
-            suppressed = options.suppress_tokens
-            candidates = self.shortlist.candidates(source, special, suppressed, *first)
-            tokens = (source, *first, candidates)
+            limits = self.special_tokens, options.suppress_tokens
+            tokens = (*tokens, self.shortlist.candidates(*tokens, *limits))
         return tokens, np.int32(length), padded(length, limit)
 
     def _rows(self, sources, counts, prefix, most):
@@ -184,11 +174,11 @@ class Translator(GenerationTask):
 
         `counts` are the numbers of parts of the texts; the first part of each has the prefix.
         """
-        if not prefix:
+        if not prefix and self.shortlist is None:
             return [[source] for source in sources]
-        special, tokenizer = self.special_tokens, self.target_tokenizer
+        special, tokenizer, prefix = self.special_tokens, self.target_tokenizer, prefix or ""
         prefixes = [prefix] * len(counts) if isinstance(prefix, str) else prefix
-        settings = (most or self.max_source_length, special.end, special.first)
+        settings = (most or self.model.max_length, special.end, special.first)
         rows = encode(tokenizer, prefixes, *settings, "The target_prefix of text {}")
         if len(rows) != len(counts) or any(tokenizer.unknown in row for row in rows):
             raise TaskError(
@@ -209,7 +199,7 @@ class Translator(GenerationTask):
         target_prefix=None,
         **options,
     ):
-        limit, most = self.max_source_length, self.max_length
+        limit, most = self.model.max_length, self.max_length
         if max_length is not None:
             most = checked("max_length", max_length, int, 1, limit)
         tokenizer, end = self.source_tokenizer, self.special_tokens.end
@@ -221,11 +211,11 @@ class Translator(GenerationTask):
             parts = (self._scored(tokens[:, forced:], *others) for tokens, *others in hypotheses)
             return [join_parts(fields, [next(parts) for _ in fields[1::2]]) for fields in layouts]
 
-        return rows, most, self.options(options, most, most), translations
+        return rows, most, self.options(options), translations
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""
-        special, limit = self.special_tokens, self.max_source_length
+        special, limit = self.special_tokens, self.model.max_length
         sources = encode(self.source_tokenizer, texts, limit, special.end)
         settings = (limit, special.end, special.first, "Translation {}")
         targets = encode(self.target_tokenizer, translations, *settings)

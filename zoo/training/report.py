@@ -212,7 +212,7 @@ def finish_translator(folder, translator, data, bleu_tokenize=None):
 def _draw_alignment(translator, sources, path):
     """Draws the alignment of a source of a few tokens, if there is one."""
     lengths = map(len, translator.source_tokenizer.encode(sources))
-    low, high = 5, min(20, translator.max_source_length - 1)  # tokens that fit in the picture
+    low, high = 5, min(20, translator.model.max_length - 1)  # tokens that fit in the picture
     fitting = [source for source, length in zip(sources, lengths) if low <= length <= high]
     try:
         alignment = translator.alignment((fitting or sorted(sources, key=len))[0])

@@ -110,11 +110,13 @@ def _num_workers(text):
     try:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
-        cluster[task["type"]][int(task["index"])]  # else the task is not in the cluster
-        if set(cluster) <= {"chief", "worker"}:
+        if {*cluster} - {"chief", "worker"} or len(cluster.get("chief", ())) > 1:
+            reason = "jobs are not workers and at most one chief"
+        elif int(task["index"]) not in range(len(cluster[task["type"]])):
+            reason = "the task is not in the cluster"
+        else:
             return sum(map(len, cluster.values()))
-        reason = "jobs are not workers and one chief"
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = repr(error)
     raise UserError(
         'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host1:12345", "host2:12345"]}, '
