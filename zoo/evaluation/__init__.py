@@ -66,7 +66,7 @@ def evaluate(
     [kind] = kinds
     read, score, *names = _KINDS[kind]
     settings = {"target": target, "labels": labels, "data_dir": data_dir}
-    settings = {**settings, "bleu_tokenize": bleu_tokenize}
+    settings |= {"bleu_tokenize": bleu_tokenize}
     settings = {name: value for name, value in settings.items() if value is not None}
     if wrong := settings.keys() - names:
         raise UserError(f"{', '.join(sorted(wrong))}: not an option for a {kind}.")
@@ -159,7 +159,8 @@ def _translations(translator, data):
 def _notes(task, data, *notes):
     """The lines about what is not used, and one about the items that an export refused."""
     refused, items = getattr(task, "refused", ()), data.items
-    for index, reason in refused[:1]:
+    if refused:
+        (index, reason), *_ = refused
         is_text = isinstance(items, list)
         name = repr(items[index][:60]) if is_text else items.name(int(items.numbers[index]))
         notes += (f"Refused by the export: {len(refused):,}, such as {name}: {reason}",)
