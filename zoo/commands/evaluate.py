@@ -59,9 +59,9 @@ def _print(results):
     """Prints a table: a row for each number, a column for each model."""
     for note in dict.fromkeys(note for result in results for note in result.get("notes", ())):
         print(note)
-    every = [pair for result in results for pair in result.items()]
-    names = dict.fromkeys(name for name, value in every if isinstance(value, (int, float)))
-    names = [name for name in names if not name.endswith("_interval")]  # beside their numbers
+    # The first result has no p-values. Intervals are beside their numbers.
+    names = [name for name, value in results[-1].items() if isinstance(value, (int, float))]
+    names = [name for name in names if not name.endswith("_interval")]
     rows = [["", *(result["model"] for result in results)]] if len(results) > 1 else []
     rows += [[name.replace("_", " "), *(_cell(name, x) for x in results)] for name in names]
     widths = [max(map(len, column)) for column in zip(*rows)]
