@@ -323,14 +323,6 @@ def test_bad_input(translator, call, message):
         call(translator)
 
 
-def test_alignment(translator):
-    found = translator.alignment("the red dog", "the cat")
-    assert found.source == [" the", " red", " dog", "</s>"]
-    assert found.target == [" the", " cat", "</s>"]
-    assert found.weights.shape == (3, 4)
-    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0, atol=1e-5)
-
-
 @pytest.fixture(scope="module")
 def folder(translator, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"

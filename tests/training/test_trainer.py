@@ -163,18 +163,6 @@ def test_an_overflow_of_16_bits_skips_the_step():
     assert all(changed) and int(trainer.optimizer.iterations) == 1
 
 
-def test_what_is_saved_is_the_model(tmp_path):
-    trainer = compiled()
-    trainer.fit(dataset(data(2)), steps_per_epoch=2, verbose=0)
-    inputs = data(1)[0][0]
-    expected = trainer.model.predict(inputs, verbose=0)
-    assert trainer.trained_model() is trainer.model
-    trainer.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert type(loaded) is keras.Sequential
-    np.testing.assert_array_equal(loaded.predict(inputs, verbose=0), expected)
-
-
 def test_what_cannot_be_right_is_refused():
     trainer = Trainer(language_model())
     trainer.compile("adam", keras.losses.SparseCategoricalCrossentropy())
