@@ -66,7 +66,6 @@ def batches_of(config, data):
     from zoo.training.image_run import augmentation
 
     normalize, settings = data.preprocessing().normalize, {"augment": augmentation(config)}
-    settings["repeats"] = config.repeats
     batches = pipeline.training_batches(data.train, 10, config.batch_size, **settings).whole()
     return batches.map(lambda pixels, *rest: (normalize(pixels), *rest))
 

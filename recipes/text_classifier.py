@@ -148,7 +148,7 @@ def main(config):
 
 
 def load_texts(config):
-    """The texts that the settings select: `zoo.data.labeled_text.TextDataset`."""
+    """The texts that the settings select: `zoo.data.text_rows.TextDataset`."""
     from zoo.data import labeled_text
 
     if config.tsv:

@@ -199,7 +199,8 @@ def main(config):
         print(f"BLEU of the test pairs will be computed with the tokenizer {bleu_tokenize}.")
     tokens, pairs = data.train.num_tokens, len(data.train)
     summary = f"{pairs:,} pairs of {tokens:,} target tokens, test pairs {fingerprint(data.test)}"
-    identity = {"checksum of the tokenizers": checksum(*data.tokenizers), "data": summary}
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    identity = {"checksum of the tokenizers": checksum(*tokenizers), "data": summary}
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
     size, accumulation = config.tokens_per_batch, config.accumulation
@@ -253,8 +254,7 @@ def untrained(config, run):
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")
     tokenizers = config.select("tokenizer vocab_size normalization vocabulary")
-    data = load_pairs(run, tokenizers, config.max_length)
-    source, target = data.tokenizers
+    data, (source, target) = load_pairs(run, tokenizers, config.max_length)
     names = (
         "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
         "activation positions max_length decoder"
@@ -282,7 +282,7 @@ def fine_tuned(config, run):
     )
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     length = min(config.max_length, translator.model.max_length)
-    return translator, load_pairs(run, tokenizers, length, translator.special_tokens)
+    return translator, load_pairs(run, tokenizers, length, translator.special_tokens)[0]
 
 
 if __name__ == "__main__":

@@ -59,7 +59,6 @@ class Config(ImageSettings):
     ema_momentum: float = 0.999
 
     label_smoothing: float = 0.1
-    repeats: Count = 1
     """Number of times an image occurs in its batch, each with a different augmentation; an epoch
     then has that many times the steps."""
     crop_padding: int = 4
@@ -125,7 +124,7 @@ def main(config):
     run = Run(config, name=f"vit_{config.data_name}")
     data = load_images(config, streamed=config.min_crop_area is not None)
     augment = augmentation(config)
-    steps = steps_per_epoch(data.train, config.batch_size, config.repeats)
+    steps = steps_per_epoch(data.train, config.batch_size)
     total = config.epochs * steps
     with run.scope():
         model = build(config, data)
@@ -141,7 +140,7 @@ def main(config):
         steps,
         callbacks=[PatchDropoutRates(config.patch_dropout, config.epochs)],
         augment=augment,
-        **config.select("validation_freq label_smoothing repeats min_crop_area"),
+        **config.select("validation_freq label_smoothing min_crop_area"),
     )
 
 

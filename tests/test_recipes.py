@@ -241,7 +241,7 @@ def test_unbalanced_classes_and_the_best_epoch(tmp_path, capsys):
     assert metrics["test_counts"] == {"green": 20, "red": 20}
     assert metrics["balanced_accuracy"] == metrics["test_accuracy"]
     assert metrics["notes"][1:] == [
-        "Not used, not an image: 1 (train/green/notes.txt).",
+        "Not used: 1 (train/green/notes.txt).",
         "Test images that are also training images: 23 of 40.",
     ]
     rows, output = rows_of(tmp_path / "run" / "history.csv"), capsys.readouterr().out

@@ -18,7 +18,7 @@ from PIL import Image
 
 from tests.deploy.small_models import small_classifier
 from zoo.data.image_files import ImageError, decoded, refusal
-from zoo.data.images import StreamedImages
+from zoo.data.images import Images
 from zoo.data.preprocessing import ImagePreprocessing, random_resized_crop
 from zoo.deploy.classifier_signatures import ClassifierSignatures
 from zoo.errors import DataError
@@ -165,7 +165,7 @@ def trained_on():
     """The files that training reads, as {name: pixels}."""
     every = [*READ.values(), *(data for data, _ in REFUSED.values())]
     files = tf.constant(every)
-    stream = StreamedImages(np.arange(len(every)), lambda n: (files[n], n), str, RGB)
+    stream = Images(np.arange(len(every)), lambda n: (files[n], n), str, RGB)
     with pytest.raises(DataError, match=f"^{len(REFUSED)} of {len(every)} images cannot be read"):
         stream.check()
     return dict(zip(READ, stream.subset(np.arange(len(READ))).in_memory().pixels))
@@ -200,7 +200,7 @@ def test_files_are_refused_alike(name, tmp_path):
         RGB.read(tmp_path / name)
     if name.endswith(".jpg"):
         with pytest.raises((tf.errors.OpError, ImageError)):
-            random_resized_crop(tf.constant(data), [1, 2], (8, 8), 3, 0.1)
+            random_resized_crop(tf.constant(data), [1, 2], (8, 8, 3), 0.1)
 
 
 def test_millions_of_what_looks_like_a_scan_are_refused():

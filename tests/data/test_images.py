@@ -14,9 +14,9 @@ from PIL import Image
 from tests.data.prepared import prepare
 from zoo.data.image_files import ImageError
 from zoo.data.image_folder import image_folder
-from zoo.data.images import StreamedImages, digits, sample
+from zoo.data.images import digits, sample
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.data.tfds_images import tfds_images
+from zoo.data.tfds_data import tfds_images
 from zoo.errors import DataError
 from zoo.training.settings import ImageSettings
 
@@ -90,7 +90,7 @@ def test_a_bad_array_is_refused(array, message):
 
 @pytest.fixture(scope="module")
 def all_digits():
-    return digits().dataset()
+    return digits().loaded()
 
 
 def test_digits(all_digits):
@@ -117,7 +117,7 @@ def folder(tmp_path):
 
 
 def test_a_folder_without_test_images_holds_a_tenth_out(folder):
-    data = image_folder(folder).dataset((8, 8))
+    data = image_folder(folder).loaded((8, 8))
     assert data.class_names == ["black", "red"]
     assert (len(data.train), len(data.test)) == (18, 2)
     assert sorted(data.test.labels) == [0, 1]
@@ -129,7 +129,7 @@ def test_a_folder_without_test_images_holds_a_tenth_out(folder):
 def test_a_part_of_the_training_images(folder, prepared):
     """Drawn by the seed, with the share of each class; the test images stay."""
     whole, part, again, other = (
-        digits().dataset(train_examples=count, seed=seed, streamed=True)
+        digits().loaded(train_examples=count, seed=seed, streamed=True)
         for count, seed in ((None, 0), (100, 0), (100, 0), (100, 1))
     )
     assert len(part.train) == 100 and np.array_equal(part.test.numbers, whole.test.numbers)
@@ -139,18 +139,18 @@ def test_a_part_of_the_training_images(folder, prepared):
     np.testing.assert_array_equal(again.train.numbers, part.train.numbers)
     assert not np.array_equal(other.train.numbers, part.train.numbers)
     for source in (image_folder(folder), tfds_images("two_colors", prepared)):
-        data = source.dataset((8, 8), train_examples=5)
+        data = source.loaded((8, 8), train_examples=5)
         assert sorted(np.bincount(data.train.labels)) == [2, 3]
         reds = data.train.pixels[..., 0].mean(axis=(1, 2)) > 100
         np.testing.assert_array_equal(reds, data.train.labels == data.class_names.index("red"))
     for count in (1, 19):
         with pytest.raises(DataError, match=f"from 2, the .* to 18. Received: {count}"):
-            image_folder(folder).dataset((8, 8), train_examples=count)
+            image_folder(folder).loaded((8, 8), train_examples=count)
 
 
 def test_images_to_choose_settings_by_are_training_images(folder, all_digits):
     """Held out by the seed, in memory and in files, with their labels; the test images are left."""
-    in_files = image_folder(folder).dataset((8, 8), streamed=True)
+    in_files = image_folder(folder).loaded((8, 8), streamed=True)
     for data, share in ((all_digits, 0.1), (in_files, 0.25)):
         everything = rows(data.train)
         part = data.held_out(share, seed=1)
@@ -173,7 +173,7 @@ def rows(images):
 def test_images_are_prepared_as_a_model_asks(folder, prepared, all_digits):
     preprocessing = ImagePreprocessing((6, 6), 3, (0.5,) * 3, (0.5,) * 3, resize=7)
     for source in (image_folder(folder), tfds_images("two_colors", prepared), digits()):
-        data = source.dataset(preprocessing=preprocessing, streamed=True)
+        data = source.loaded(preprocessing=preprocessing, streamed=True)
         assert data.input_shape == (6, 6, 3)
     expected = [preprocessing.read(image) for image in all_digits.test.pixels[:3]]
     found = data.test.subset(np.arange(3)).in_memory()
@@ -188,18 +188,18 @@ def test_hidden_files_are_left_out_and_unreadable_ones_are_named(folder):
         with pytest.raises(
             DataError, match="images cannot be read.*link.png cannot be read: .*No such file"
         ):
-            image_folder(folder).dataset((8, 8), streamed=streamed).train.check()
+            image_folder(folder).loaded((8, 8), streamed=streamed).train.check()
     (red / "link.png").unlink()
     for path in folder.rglob("?.png"):
         path.write_bytes(b"oops")
     with pytest.raises(DataError, match="18 of 18 .*([0-9].png cannot be read as an image: .*){5}"):
-        image_folder(folder).dataset((8, 8))
+        image_folder(folder).loaded((8, 8))
 
 
 def test_many_images_are_read_when_needed(folder, prepared, monkeypatch):
     """Those of a folder and those in the record files of TFDS, in the same order."""
     for source in (image_folder(folder), tfds_images("two_colors", prepared)):
-        find = functools.partial(source.dataset, (8, 8), train_examples=5)
+        find = functools.partial(source.loaded, (8, 8), train_examples=5)
         expected, streamed = find(), find(streamed=True)
         found, known = streamed.preprocessing(), expected.preprocessing()
         assert (found.mean, found.std) == (known.mean, known.std)
@@ -208,7 +208,7 @@ def test_many_images_are_read_when_needed(folder, prepared, monkeypatch):
             np.testing.assert_array_equal(found.pixels, whole.pixels)
             np.testing.assert_array_equal(found.labels, whole.labels)
         monkeypatch.setattr("zoo.data.images._MEMORY_LIMIT", 1)
-        assert isinstance(find().test, StreamedImages)
+        assert find().test.decoded is None
         monkeypatch.undo()
 
 
@@ -217,7 +217,7 @@ def test_bad_folders(folder, tmp_path):
         image_folder(tmp_path / "elsewhere")
     (folder / "alone" / "red").mkdir(parents=True)
     write(folder / "alone" / "blue" / "0.png")
-    with pytest.raises(DataError, match="at least two folders.* a class without images: 1 .red"):
+    with pytest.raises(DataError, match="one per class, at least 2. Not used: 1 .red"):
         image_folder(folder / "alone")
     write(folder / "test" / "blue" / "0.png")
     write(folder / "test" / "red" / "0.png")
@@ -225,7 +225,7 @@ def test_bad_folders(folder, tmp_path):
         image_folder(folder)
     for path in (folder / "test").rglob("*.png"):
         path.unlink()
-    with pytest.raises(DataError, match="test has no images in .* Add images, or remove"):
+    with pytest.raises(DataError, match="test must contain images .*, at least 1. Not used: 2"):
         image_folder(folder)
     locked = folder / "train" / "red" / "locked"
     locked.mkdir(mode=0)
@@ -247,8 +247,7 @@ def test_copies_in_hidden_folders_are_not_read(folder, hidden):
         {part.name(number) for number in part.numbers} for part in (data.train, data.test)
     )
     assert (len(train), len(test)) == (18, 2) and not train & test
-    [line] = [line for line in data.notes if line.startswith("Not used, hidden")]
-    assert line.startswith("Not used, hidden: 5 (train/.trash, train/black/")
+    assert data.notes[-1].startswith("Not used: 5 (train/.trash, train/black/")
 
 
 @pytest.mark.parametrize(
@@ -283,13 +282,9 @@ def test_unused_files_are_counted_and_named(folder):
     write(elsewhere / "deeper" / "3.JPEG")
     data = image_folder(folder)
     assert (len(data.train), len(data.test)) == (21, 1)
-    assert list(data.notes[2:]) == [
-        "Not used, beside the images: 2 (unlabeled, val).",
-        "Not used, not in a class: 1 (train/2.png).",
-        "Not used, a link to a folder: 1 (train/black/loop).",
-        f"Not used, not an image: 7 ({', '.join(f'train/red/{n}.tif' for n in range(5))}, ...).",
-        "Not used, a class without images: 1 (train/none).",
-    ]
+    names = "unlabeled, val, train/none, train/2.png, train/black/loop"
+    tables = ", ".join(f"train/red/{n}.tif" for n in range(5))
+    assert data.notes[2:] == (f"Not used: 12 ({names}, {tables}, ...).",)
 
 
 def test_class_folders_without_a_folder_train(folder):
@@ -307,12 +302,12 @@ def test_class_folders_without_a_folder_train(folder):
 def test_images_without_a_class_and_copies_are_named(folder):
     for number in range(3):
         shutil.copy(folder / "train" / "red" / "0.png", write(folder / "test" / f"{number}.png"))
-    with pytest.raises(DataError, match=r"Not used, not in a class: 3 \(test/0.png, test/1.png, "):
+    with pytest.raises(DataError, match=r"Not used: 3 \(0.png, 1.png, "):
         image_folder(folder)
     (folder / "test" / "red").mkdir()
     (folder / "test" / "1.png").rename(folder / "test" / "red" / "copy.png")
     note = "Test images that are also training images: 1 of 1."
-    assert image_folder(folder).dataset((8, 8)).notes[-1] == note
+    assert image_folder(folder).loaded((8, 8)).notes[-1] == note
 
 
 @pytest.fixture(scope="module")
@@ -350,4 +345,4 @@ def test_images_without_a_class(tmp_path):
 def test_images_of_different_sizes_need_a_size(prepared, folder):
     for source in (tfds_images("two_colors", prepared), image_folder(folder)):
         with pytest.raises(DataError, match="--image-size"):
-            source.dataset()
+            source.loaded()

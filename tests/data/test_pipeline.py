@@ -8,7 +8,7 @@ from PIL import Image
 from tests.data.test_worker_batches import as_replicas_get_them
 from zoo.data import pipeline, plain_text
 from zoo.data.image_folder import image_folder
-from zoo.data.images import Images, StreamedImages, unreadable_images_named
+from zoo.data.images import Images, unreadable_images_named
 from zoo.data.preprocessing import ImagePreprocessing, random_resized_crop
 from zoo.errors import DataError, UserError
 from zoo.training import rand_augment
@@ -16,10 +16,9 @@ from zoo.training.augmentation import Augmentation
 
 COUNT, CLASSES = 50, 5
 # each image holds its own number, so that it can be recognized in a batch
-IMAGES = Images(
-    np.arange(COUNT, dtype=np.uint8)[:, None, None, None].repeat(4, 1).repeat(4, 2),
-    np.arange(COUNT, dtype=np.int32) % CLASSES,
-)
+LABELS = np.arange(COUNT, dtype=np.int32) % CLASSES
+PIXELS = np.arange(COUNT, dtype=np.uint8)[:, None, None, None].repeat(4, 1).repeat(4, 2)
+IMAGES = Images(np.arange(COUNT), None, str, decoded=(PIXELS, LABELS))
 
 
 def batches(count=10, batch_size=10, **options):
@@ -62,15 +61,6 @@ def test_parts_are_the_batch_in_order():
         assert len(part) == 5
         for found, expected in zip(zip(*part), batch):
             np.testing.assert_array_equal(np.concatenate(found), expected)
-
-
-def test_repeats_stand_in_one_batch():
-    found = np.array([numbers(batch) for batch in batches(8, batch_size=6, repeats=3)])
-    assert found.shape == (8, 6)
-    for batch in found:
-        values, counts = np.unique(batch, return_counts=True)
-        assert (counts == 3).all() and len(values) == 2
-    assert len(np.unique(found)) == 16
 
 
 def test_label_smoothing_and_weights():
@@ -126,14 +116,15 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
     augment = Augmentation(
         randaugment_num_ops=1, randaugment_probability=1.0, erase_probability=0.5
     )
-    images = Images(np.random.default_rng(0).integers(0, 256, (50, 6, 5, 3), "u1"), IMAGES.labels)
+    pixels = np.random.default_rng(0).integers(0, 256, (50, 6, 5, 3), "u1")
+    images = Images(np.arange(50), None, str, decoded=(pixels, LABELS))
     if "min_crop_area" in options:
-        files = tf.stack([tf.io.encode_png(pixels) for pixels in images.pixels])
+        files = tf.stack([tf.io.encode_png(image) for image in pixels])
         preprocessing = ImagePreprocessing((6, 5), 3)
-        images = StreamedImages(
+        images = Images(
             np.arange(50), lambda n: (files[n], tf.cast(n % CLASSES, tf.int32)), str, preprocessing
         )
-    batches = pipeline.training_batches(images, CLASSES, 44, augment, repeats=3, **options)
+    batches = pipeline.training_batches(images, CLASSES, 44, augment, **options)
     whole = list(batches.whole().take(2).as_numpy_iterator())
     found = as_replicas_get_them(batches, workers, replicas, 2)
     for expected, parts in zip(whole, found, strict=True):
@@ -165,7 +156,7 @@ def folder(tmp_path):
 
 
 def test_images_that_cannot_be_read_are_named(folder):
-    data = image_folder(folder).dataset((8, 8), streamed=True)
+    data = image_folder(folder).loaded((8, 8), streamed=True)
     lost = folder / "train" / "a" / "10.jpg"
     lost.write_bytes(lost.read_bytes()[:150])
     batches = pipeline.training_batches(data.train, 2, 12, min_crop_area=0.2).whole()
@@ -183,10 +174,10 @@ def test_random_crops_are_parts_of_the_image(folder):
     Image.fromarray(ramp).save(folder / "ramp.jpg", quality=95)
     data = tf.io.read_file(str(folder / "ramp.jpg"))
     for image in (data, tf.io.encode_png(ramp)):
-        crops = [random_resized_crop(image, [0, s], (12, 10), 3, 0.25).numpy() for s in range(30)]
+        crops = [random_resized_crop(image, [0, s], (12, 10, 3), 0.25).numpy() for s in range(30)]
         spans = np.array([float(c[6, -1, 0]) - float(c[6, 0, 0]) for c in crops])
         assert all(crop.shape == (12, 10, 3) for crop in crops)
         assert 40 < spans.min() < 100 and 120 < spans.max() <= 200
     # the part of a JPEG is that of its pixels, but for the losses of the format
-    found = random_resized_crop(data, [0, 0], (12, 10), 3, 0.25)
+    found = random_resized_crop(data, [0, 0], (12, 10, 3), 0.25)
     np.testing.assert_allclose(crops[0].astype(float), found, atol=9)

@@ -42,7 +42,7 @@ def test_other_special_tokens():
     special = SpecialTokens(start=2, end=2, pad=1, first=99)
     given = [("abc", "a"), ("b", "bcde"), ("a", "bcd")]
     pairs = encode_pairs(given, Letters(), Letters(50), 5, "train", special)
-    assert (len(pairs), pairs.skipped, pairs.num_tokens) == (2, 1, 8)
+    assert (len(pairs), pairs.num_tokens) == (2, 8)
     inputs, labels, weights = pairs.batch(np.array([0, 1]), (3, 6))
     source = [[3, 4, 5, 2, 1, 1], [3, 2, 1, 1, 1, 1], [1] * 6]
     target = [[2, 99, 50, 1, 1, 1], [2, 99, 51, 52, 53, 1], [1] * 6]
@@ -56,16 +56,15 @@ def test_other_special_tokens():
 def test_pairs_by_length():
     pairs = encode([("ab", "a"), ("a", "abcd"), ("abcde", "a"), ("a", "bc"), ("", "")])
     np.testing.assert_array_equal(pairs.length_counts, [0, 1, 0, 2, 0, 1, 1])
-    np.testing.assert_array_equal(pairs.longest_first, [2, 1, 0, 3, 4])
+    np.testing.assert_array_equal(pairs.shortest_first, [4, 3, 0, 1, 2])
     assert pairs.num_tokens == 2 + 5 + 2 + 3 + 1, "with the end token"
 
 
-def test_pairs_with_a_long_side_are_left_out_and_counted():
+def test_pairs_with_a_long_side_are_left_out():
     fits, long = "a" * 9, "a" * 10
     given = [(fits, fits), (long, "a"), ("a", long), (fits, "b"), (long, long)]
     pairs = encode(given, max_length=10)
-    assert (len(pairs), pairs.skipped) == (2, 3)
-    assert len(pairs.length_counts) == 11
+    assert len(pairs) == 2 and len(pairs.length_counts) == 11
     inputs, _, _ = pairs.batch(np.arange(2), (2, 10))
     assert (inputs["source"][:, -1] == EOS_ID).all()
 

@@ -59,7 +59,7 @@ def vit(
     **settings,
 ):
     """(trainer, training batches, validation batches) of a ViT on the digits."""
-    data = digits().dataset()
+    data = digits().loaded()
     preprocessing = data.preprocessing()
     with strategy.scope():
         model = ViT(data.input_shape, 10, 2, 1, **{**SIZES, **settings}, name="vit")

@@ -25,32 +25,7 @@ _MAX_NAMED = 5  # images in a message
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Images:
-    """Labeled images in memory, in a fixed order.
-
-    Args:
-        pixels: uint8 [n, H, W, C].
-        labels: int32 [n].
-    """
-
-    pixels: np.ndarray
-    labels: np.ndarray
-
-    def __len__(self):
-        return len(self.labels)
-
-    @property
-    def image_shape(self):
-        """(H, W, C)."""
-        return self.pixels.shape[1:]
-
-    def subset(self, numbers):
-        """Returns the images with these indices, int64 [m], in this order."""
-        return Images(self.pixels[numbers], self.labels[numbers])
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class StreamedImages:
-    """Labeled images that are read and decoded when they are needed.
+    """Labeled images, which are read and decoded when they are needed, or are in memory.
 
     Args:
         numbers: int64 [n], the numbers of these images in their source.
@@ -59,12 +34,14 @@ class StreamedImages:
         name: function of a number, an int, that returns the name of the image for messages.
         preprocessing: `ImagePreprocessing` that resizes and crops the images; required to decode
             them.
+        decoded: for images in memory, their pixels uint8 [n, H, W, C] and labels int32 [n].
     """
 
     numbers: np.ndarray
     read: Callable
     name: Callable
     preprocessing: ImagePreprocessing | None = None
+    decoded: tuple[np.ndarray, np.ndarray] | None = None
 
     def __len__(self):
         return len(self.numbers)
@@ -74,15 +51,23 @@ class StreamedImages:
         """(H, W, C)."""
         return (*self.preprocessing.image_size, self.preprocessing.channels)
 
-    def subset(self, places):
-        """Returns the images with these indices, int64 [m], in this order."""
-        return dataclasses.replace(self, numbers=self.numbers[places])
+    @property
+    def pixels(self):
+        """The pixels of images in memory, uint8 [n, H, W, C]."""
+        return self.decoded[0]
 
     @functools.cached_property
     def labels(self):
         """The labels of all images, int32 [n]."""
+        if self.decoded:
+            return self.decoded[1]
         labels = tf.data.Dataset.from_tensor_slices(self.numbers).map(lambda n: self.read(n)[1])
         return np.concatenate(list(labels.batch(10_000).as_numpy_iterator()))
+
+    def subset(self, places):
+        """Returns the images with these indices, int64 [m], in this order."""
+        decoded = self.decoded and tuple(values[places] for values in self.decoded)
+        return dataclasses.replace(self, numbers=self.numbers[places], decoded=decoded)
 
     def fit(self, image):
         """Decodes, resizes and crops an encoded image, string []: uint8 [H, W, C]."""
@@ -90,9 +75,9 @@ class StreamedImages:
 
     @tf.autograph.experimental.do_not_convert  # which takes a second, and changes nothing
     def in_memory(self):
-        """Decodes all images: returns `Images`; raises `DataError` as `check` does."""
+        """Returns the images in memory; raises `DataError` as `check` does."""
         pixels, labels = map(np.concatenate, zip(*self._decoded()))
-        return Images(pixels, labels.astype(np.int32))
+        return dataclasses.replace(self, decoded=(pixels, labels.astype(np.int32)))
 
     def check(self):
         """Decodes all images, and raises `DataError` that names those that cannot be read."""
@@ -137,14 +122,14 @@ class StreamedImages:
 def unreadable_images_named(*parts):
     """Context in which an error of TensorFlow becomes a `DataError` if `check` of a part raises it.
 
-    The parts are `Images`, `StreamedImages` or None.
+    The parts are `Images` or None.
     """
     try:
         yield
     except tf.errors.OpError as error:
         is_of_data = "IteratorGetNext" in str(error)  # decoding all images may take an hour
         for part in parts:
-            if is_of_data and isinstance(part, StreamedImages):
+            if is_of_data and part and not part.decoded:
                 part.check()
         raise
 
@@ -153,22 +138,63 @@ class ImageDataset(NamedTuple):
     """Training and test images.
 
     Fields:
-        train, test: `Images` or `StreamedImages`.
+        train, test: `Images`, which can be decoded after `loaded`.
         class_names: the name of each label.
+        source_shape: (H, W, C) of the images in their source; H and W are None if they differ.
         notes: lines about the data, such as names of files that are not used.
-        valid: validation images, `Images` or `StreamedImages`; None if the test images are used.
+        valid: validation images; None if the test images are used.
     """
 
-    train: Images | StreamedImages
-    test: Images | StreamedImages
+    train: Images
+    test: Images
     class_names: list[str]
+    source_shape: tuple
     notes: tuple[str, ...] = ()
-    valid: Images | StreamedImages | None = None
+    valid: Images | None = None
+
+    def loaded(
+        self, image_size=None, preprocessing=None, train_examples=None, seed=0, streamed=False
+    ):
+        """Returns the data set with images that are decoded, or can be.
+
+        Images that take more than 512 MB are decoded when they are needed, others now.
+
+        Args:
+            image_size: (H, W) to resize the images to; required if they differ in size.
+            preprocessing: `ImagePreprocessing` that resizes and crops the images, instead of
+                `image_size`.
+            train_examples: number of training images to draw; all by default.
+            seed: seed for the choice of training images.
+            streamed: whether images are decoded when they are needed in any case.
+
+        Raises:
+            DataError: if `image_size` is missing, there are fewer than `train_examples` images, or
+                some cannot be read.
+        """
+        *size, channels = self.source_shape
+        if preprocessing is None:
+            size = tuple(image_size or size)
+            if None in size:
+                raise DataError("The images may differ in size. Pass --image-size, such as 64.")
+            preprocessing = ImagePreprocessing(size, channels)
+        train, test = (
+            dataclasses.replace(part, preprocessing=preprocessing)
+            for part in (self.train, self.test)
+        )
+        if train_examples is not None:
+            train = train.subset(_stratified(train.labels, train_examples, seed))
+        size = (len(train) + len(test)) * math.prod(train.image_shape)
+        if streamed or size > _MEMORY_LIMIT:
+            return self._replace(train=train, test=test)
+        train, test = train.in_memory(), test.in_memory()
+        return self._replace(
+            train=train, test=test, notes=(*self.notes, *_shared_notes(train, test))
+        )
 
     @property
     def input_shape(self):
         """(H, W, C)."""
-        return tuple(self.train.image_shape)
+        return self.train.image_shape
 
     def held_out(self, share, seed=0):
         """Returns the data set with a share, in [0, 1), of the training images moved to `valid`."""
@@ -186,81 +212,20 @@ class ImageDataset(NamedTuple):
 
     def preprocessing(self):
         """Returns preprocessing with the size, mean and deviation of the training images."""
-        in_memory = isinstance(self.train, Images)
-        pixels = sample(self.train, _STATISTICS[0] if in_memory else _STATISTICS[1]).pixels
+        pixels = sample(self.train, _STATISTICS[0 if self.train.decoded else 1]).pixels
         # sums of integers are exact, and these do not copy the images
         count, squares = pixels[..., 0].size, np.einsum("nhwc,nhwc->c", pixels, pixels, dtype="i8")
         mean = pixels.sum((0, 1, 2), np.int64) / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
-        *size, channels = self.input_shape
         return dataclasses.replace(
-            ImagePreprocessing(tuple(size), channels) if in_memory else self.train.preprocessing,
+            self.train.preprocessing,
             mean=tuple((mean / 255).tolist()),
             std=tuple(np.maximum(std / 255, 1e-3).tolist()),
         )
 
 
-class ImageSource(NamedTuple):
-    """A data set whose images are not decoded yet.
-
-    Fields:
-        name: name of the data set, for messages.
-        train, test: `StreamedImages` without preprocessing.
-        class_names: the name of each label.
-        image_shape: (H, W, C); H and W are None if the images differ in size.
-        notes: see `ImageDataset`.
-    """
-
-    name: str
-    train: StreamedImages
-    test: StreamedImages
-    class_names: list[str]
-    image_shape: tuple
-    notes: tuple[str, ...] = ()
-
-    def dataset(
-        self, image_size=None, preprocessing=None, train_examples=None, seed=0, streamed=False
-    ):
-        """Returns the `ImageDataset`.
-
-        Images that take more than 512 MB are decoded when they are needed, others now.
-
-        Args:
-            image_size: (H, W) to resize the images to; required if they differ in size.
-            preprocessing: `ImagePreprocessing` that resizes and crops the images, instead of
-                `image_size`.
-            train_examples: number of training images to draw; all by default.
-            seed: seed for the choice of training images.
-            streamed: whether images are decoded when they are needed in any case.
-
-        Raises:
-            DataError: if `image_size` is missing, there are fewer than `train_examples` images, or
-                some cannot be read.
-        """
-        *size, channels = self.image_shape
-        if preprocessing is None:
-            size = tuple(image_size or size)
-            if None in size:
-                raise DataError(
-                    f"The images of {self.name} may differ in size. Pass --image-size, such as 64."
-                )
-            preprocessing = ImagePreprocessing(size, channels)
-        train, test = (
-            dataclasses.replace(part, preprocessing=preprocessing)
-            for part in (self.train, self.test)
-        )
-        if train_examples is not None:
-            train = train.subset(_stratified(train.labels, train_examples, seed))
-        size = (len(train) + len(test)) * math.prod(train.image_shape)
-        if streamed or size > _MEMORY_LIMIT:
-            return ImageDataset(train, test, self.class_names, self.notes)
-        train, test = train.in_memory(), test.in_memory()
-        notes = (*self.notes, *_shared_notes(train, test))
-        return ImageDataset(train, test, self.class_names, notes)
-
-
 def _shared_notes(train, test):
-    """A line about the test images that are also training images, if any; both are `Images`."""
+    """A line about the test images that are also training images, if any; both in memory."""
     known = {hash(pixels.tobytes()) for pixels in train.pixels}
     count = sum(hash(pixels.tobytes()) in known for pixels in test.pixels)
     line = f"Test images that are also training images: {count:,} of {len(test):,}."
@@ -276,7 +241,7 @@ def digits(seed=0):
         seed: seed for the choice of test and training images.
 
     Returns:
-        `ImageSource`.
+        `ImageDataset`.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -291,8 +256,8 @@ def digits(seed=0):
     split = train_test_split(
         np.arange(len(data.target)), test_size=0.2, random_state=seed, stratify=data.target
     )
-    parts = (StreamedImages(numbers, read, str) for numbers in split)
-    return ImageSource("digits", *parts, [str(number) for number in range(10)], (8, 8, 1))
+    parts = (Images(numbers, read, str) for numbers in split)
+    return ImageDataset(*parts, [str(number) for number in range(10)], (8, 8, 1))
 
 
 def _stratified(labels, count, seed):
@@ -310,7 +275,7 @@ def _stratified(labels, count, seed):
 
 
 def sample(images, count):
-    """Returns up to `count` evenly spaced images, as `Images`."""
+    """Returns up to `count` evenly spaced images, in memory."""
     count = min(count, len(images))
     images = images.subset(np.linspace(0, len(images) - 1, count).astype("int64"))
-    return images if isinstance(images, Images) else images.in_memory()
+    return images if images.decoded else images.in_memory()

@@ -1,38 +1,29 @@
 """Parallel text: the built-in phrasebook, TSV files, pairs of files and TFDS data sets.
 
-Each function returns `zoo.data.text_rows.Divided`, pairs of a sentence and its translation.
+Each function returns a `zoo.data.text_rows.TextDataset`, pairs of a sentence and its translation.
+Validation and test pairs that are not given are held out: about 5 % of the pairs each, at most
+about 2,000. A hash of `seed` and the case-folded source decides, so all pairs with the same source
+are in the same part. Training pairs with the case-folded target of a held-out pair are left out.
+All raise `DataError` if the data cannot be read or have too few pairs.
 """
 
 from zoo.data.text_rows import divided, read_lines, read_tsv
-from zoo.data.tfds_download import prepared_builder, supervised_examples
+from zoo.data.tfds_data import prepared_builder, supervised_examples
 from zoo.errors import DataError
 
 _HELD_OUT = 0.05  # share of the pairs, for validation and test each
-_OWN_DATA = "--tsv FILE, or --source FILE --target FILE"
 
 
 def phrasebook(seed=0):
-    """Generates the built-in English-Spanish corpus; `seed` determines the pairs and the splits.
-
-    Validation and test pairs are held out by their English sentence, as described in `tsv`.
-    """
+    """Generates the built-in English-Spanish corpus; `seed` determines the pairs and the parts."""
     from zoo.data.phrasebook import phrasebook_pairs
 
-    return _divided(phrasebook_pairs(seed=seed), seed, "The phrasebook")
+    return divided("The phrasebook", _HELD_OUT, seed, phrasebook_pairs(seed=seed), apart=True)
 
 
 def tsv(path, seed=0):
-    """Reads a UTF-8 file with one pair per line: source, tab, target; other columns are ignored.
-
-    Validation and test get about 5 % of the pairs each, at most about 2,000. The split is decided
-    by a hash of `seed` and the case-folded source, so all pairs with the same source are in the
-    same split. Training pairs with the case-folded target of a held-out pair are left out.
-
-    Raises:
-        DataError: if the file cannot be read, is not UTF-8, has a line without a tab or too few
-            pairs.
-    """
-    return _divided(tsv_pairs(path), seed, path)
+    """Reads a UTF-8 file with one pair per line: source, tab, target; other columns are ignored."""
+    return divided(path, _HELD_OUT, seed, tsv_pairs(path), apart=True)
 
 
 def tsv_pairs(path):
@@ -41,48 +32,15 @@ def tsv_pairs(path):
         yield source, rest.split("\t", 1)[0]
 
 
-def parallel_files(source, target, valid=None, test=None, seed=0):
+def parallel_files(source, target, valid=(None, None), test=(None, None), seed=0):
     """Reads pairs of UTF-8 files: each line of the target file translates that of the source file.
 
-    Args:
-        source, target: paths of the training files.
-        valid, test: (source path, target path) each, whose pairs are not trained on; by default,
-            the split is held out from the training pairs as described in `tsv`.
-        seed: seed of the held-out splits.
-
-    Raises:
-        DataError: if a file is missing, cannot be read or is not UTF-8, or if the files of a pair
-            differ in their number of lines or have too few pairs.
+    `source` and `target` are the paths of the training files, `valid` and `test` tuples of such
+    paths, or of None to hold out training pairs.
     """
-    valid, test = (files and file_pair(*files) for files in (valid, test))
-    return _divided(file_pair(source, target), seed, f"{source} and {target}", valid, test)
-
-
-def tfds_pairs(name, data_dir=None, seed=0):
-    """Loads a translation data set of TensorFlow Datasets.
-
-    Args:
-        name: TFDS name, such as "ted_hrlr_translate/pt_to_en" or "wmt14_translate/de-en". The
-            supervised keys must be two texts; the first is the source. The data set needs a "train"
-            split; if it has no "validation" or "test" split, that is held out from the training
-            pairs as described in `tsv`.
-        data_dir: folder of prepared TFDS data; nothing is written there. By default TFDS's own
-            folder, to which missing data are downloaded.
-        seed: seed of the held-out splits.
-
-    Raises:
-        DataError: if the data set is unknown, unavailable, or has no sentence pairs.
-    """
-    import tensorflow_datasets as tfds
-
-    types = [tfds.features.Text] * 2
-    _, parts = supervised_examples(name, data_dir, _OWN_DATA, types, "sentence pairs")
-    return _divided(parts[0], seed, name, *parts[1:])
-
-
-def tfds_version(name, data_dir=None):
-    """Returns the full name of a data set of TensorFlow Datasets, with its version."""
-    return prepared_builder(name, data_dir, "phrasebook", _OWN_DATA).info.full_name
+    valid, test = (file_pair(*files) if any(files) else None for files in (valid, test))
+    rows = file_pair(source, target), valid, test
+    return divided(f"{source} and {target}", _HELD_OUT, seed, *rows, apart=True)
 
 
 def file_pair(source, target):
@@ -101,5 +59,19 @@ def file_pair(source, target):
     return list(zip(*sides))
 
 
-def _divided(pairs, seed, *rest):
-    return divided(pairs, _HELD_OUT, seed, *rest, apart=True)
+def tfds_pairs(name, data_dir=None, seed=0):
+    """Loads a data set of TensorFlow Datasets, such as "ted_hrlr_translate/pt_to_en".
+
+    Its supervised keys must be two texts; the first is the source. It needs a "train" split;
+    missing "validation" and "test" splits are held out. For `data_dir` see `prepared_builder`.
+    """
+    import tensorflow_datasets as tfds
+
+    types = (tfds.features.Text, tfds.features.Text)
+    _, parts = supervised_examples(name, data_dir, types, "sentence pairs")
+    return divided(name, _HELD_OUT, seed, *parts, apart=True)
+
+
+def tfds_version(name, data_dir=None):
+    """Returns the full name of a data set of TensorFlow Datasets, with its version."""
+    return prepared_builder(name, data_dir).info.full_name

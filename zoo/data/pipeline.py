@@ -1,5 +1,6 @@
 """Input pipeline for images: each row of a batch is a pure function of seed, step and row number.
 
+So a resumed run sees the same batches as an uninterrupted one, with any number of workers.
 Axes: B rows of a batch, b rows that a worker computes, H image height, W image width, C channels,
 K classes.
 """
@@ -7,15 +8,14 @@ K classes.
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.images import Images
 from zoo.data.preprocessing import random_resized_crop
 from zoo.data.token_batches import shuffled
 from zoo.data.worker_batches import GROUP, BatchRows, WorkerBatches, each_replica, split, split_rows
 from zoo.errors import UserError
 
 
-def steps_per_epoch(images, batch_size, repeats=1):
-    """Returns the number of full batches in an epoch with `repeats` of each image.
+def steps_per_epoch(images, batch_size):
+    """Returns the number of full batches in an epoch.
 
     Raises:
         UserError: if there are fewer images than `batch_size`.
@@ -25,7 +25,7 @@ def steps_per_epoch(images, batch_size, repeats=1):
             f"The batch size must be from 1 to the number of training images, {len(images):,}. "
             f"Received: {batch_size}."
         )
-    return len(images) * repeats // batch_size
+    return len(images) // batch_size
 
 
 def training_batches(
@@ -34,7 +34,6 @@ def training_batches(
     batch_size,
     augment=None,
     label_smoothing=0.0,
-    repeats=1,
     seed=0,
     first_step=0,
     accumulation=1,
@@ -42,46 +41,39 @@ def training_batches(
 ):
     """Returns an infinite data set of shuffled and augmented batches.
 
-    An epoch has `steps_per_epoch` batches. A row of a batch depends only on `seed`, its step and
-    its number, so a resumed run sees the same batches as an uninterrupted one, and any number of
-    workers computes the same rows.
+    An epoch has `steps_per_epoch` batches.
 
     Args:
-        images: `zoo.data.images.Images` or `StreamedImages`.
+        images: `zoo.data.images.Images`.
         num_classes: K.
         batch_size: B.
         augment: `zoo.training.augmentation.Augmentation`; none by default.
         label_smoothing: share of each label spread over all classes (Szegedy et al. 2015, section
             7).
-        repeats: number of times an image occurs in its batch, each with a different augmentation
-            (Hoffer et al. 2020, "Augment your batch", section 3).
         seed: seed of shuffling and augmentation.
         first_step: step of the first batch, counted from the beginning of the run.
         accumulation: number of parts of a batch, which must divide `batch_size`; their gradients
             are summed, which takes less memory.
-        min_crop_area: see `random_resized_crop`, for `StreamedImages`; no such crops by default.
+        min_crop_area: see `random_resized_crop`; no such crops by default.
 
     Returns:
         `WorkerBatches` of (images uint8 [B, H, W, C], soft labels float32 [B, K], weights float32
         [B]), or of tuples of such parts if `accumulation` is greater than 1. The weights are 1 / B,
         so a summed loss is the mean over the batch.
     """
-    count, steps = len(images), steps_per_epoch(images, batch_size, repeats)
-    # Repeats of an image have adjacent places in an epoch, but not adjacent rows in a batch.
-    order = np.concatenate([np.arange(turn, batch_size, repeats) for turn in range(repeats)])
+    count, steps = len(images), steps_per_epoch(images, batch_size)
 
     @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
     def parts(context):
         rows, split_parts = _worker_rows(batch_size, context, accumulation)
 
         def numbers(step):
-            places = (step % steps * batch_size + order[rows]) // repeats
+            places = step % steps * batch_size + tf.cast(rows, tf.int64)
             return step, shuffled(places, count, seed, step // steps)
 
         def crop(image, step, row):
             own = tf.random.fold_in(_seed(seed, step), row)
-            size, channels = images.image_shape[:2], images.image_shape[2]
-            return random_resized_crop(image, own, size, channels, min_crop_area)
+            return random_resized_crop(image, own, images.image_shape, min_crop_area)
 
         def batch(step, pixels, labels):
             labels = tf.one_hot(labels, num_classes)
@@ -156,9 +148,9 @@ def _read(images, steps, rows, crop=None):
     (encoded image, step, row) that returns uint8 [H, W, C]. Returns a data set of (step, uint8
     [b, H, W, C], labels int32 [b]).
     """
-    if isinstance(images, Images) and crop is None:
+    if images.decoded and crop is None:
         # A graph captures tensors by reference, but embeds arrays as constants.
-        arrays = tf.constant(images.pixels), tf.constant(images.labels)
+        arrays = [tf.constant(array) for array in images.decoded]
 
         def read(step, places):
             return step, *(tf.gather(array, places) for array in arrays)

@@ -74,37 +74,38 @@ class ImagePreprocessing:
             pixels = read_file(os.fspath(image))
         elif isinstance(image, bytes):
             pixels = read_image(tf.constant(image), "An encoded image")
-        elif hasattr(image, "convert"):
-            pixels = _pil_pixels(image)
         else:
-            pixels = _checked(np.asarray(image), self.channels)
-        if pixels.ndim == 2:
-            pixels = pixels[:, :, None]
+            pixels = _pil_pixels(image) if hasattr(image, "convert") else np.asarray(image)
+            pixels = _checked(pixels, self.channels)
         return self.fit(tf.convert_to_tensor(pixels)).numpy()
 
     def fit(self, pixels):
         """Resizes and crops uint8 [height, width, 1, 3 or 4] to uint8 [H, W, C]."""
         if pixels.shape[-1] != self.channels:
             pixels = pixels[..., :3]  # transparency is dropped
-        size = tf.constant(self.image_size)
-        own = tf.shape(pixels)[:2]
-
-        def resampled():
-            resized = self._resized(tf.cast(own, tf.float64))
-            scale = tf.cast(resized, tf.float32) / tf.cast(own, tf.float32)
-            shift = -tf.cast((resized - size) // 2, tf.float32)
-            parts = pixels
-            # Like `tf.image.resize`, but only the crop is computed.
-            for axes in self._passes(own, resized):
-                parts = self._resampled(parts, axes, size, scale, shift)
-            return parts
-
-        if self.resize is None:
-            pixels = tf.cond(tf.reduce_all(own == size), lambda: pixels, resampled)
-        else:
-            pixels = resampled()
+        fits = tf.reduce_all(tf.shape(pixels)[:2] == self.image_size) & (self.resize is None)
+        pixels = tf.cond(fits, lambda: pixels, lambda: self._resampled(pixels))
         pixels = with_channels(pixels, self.channels)  # after resizing, as there are fewer pixels
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))
+
+    def _resampled(self, pixels):
+        """Like `tf.image.resize`, but only the crop is computed."""
+        size, own = tf.constant(self.image_size), tf.shape(pixels)[:2]
+        resized = self._resized(tf.cast(own, tf.float64))
+        scale = tf.cast(resized, tf.float32) / tf.cast(own, tf.float32)
+        shift = -tf.cast((resized - size) // 2, tf.float32)
+        for axes in self._passes(own, resized):
+            floats = tf.raw_ops.ScaleAndTranslate(
+                images=pixels[None],
+                size=tf.where(axes, size, tf.shape(pixels)[:2]),
+                scale=tf.where(axes, scale, 1.0),
+                translation=tf.where(axes, shift, 0.0),
+                kernel_type=_KERNELS[self.interpolation],
+                antialias=self.antialias,
+            )[0]
+            # Half a level is rounded up, as in Pillow, also where it is just below in float32.
+            pixels = tf.cast(tf.clip_by_value(tf.floor(floats + 0.5001), 0.0, 255.0), tf.uint8)
+        return pixels
 
     def _resized(self, own):
         """The size before the crop, at least `image_size`: int32 [2]."""
@@ -131,19 +132,6 @@ class ImagePreprocessing:
         first = tf.stack([rows_first, ~rows_first])
         return [first, ~first]
 
-    def _resampled(self, pixels, axes, size, scale, shift):
-        """Resizes and crops these axes; see `tf.raw_ops.ScaleAndTranslate`."""
-        resized = tf.raw_ops.ScaleAndTranslate(
-            images=pixels[None],
-            size=tf.where(axes, size, tf.shape(pixels)[:2]),
-            scale=tf.where(axes, scale, 1.0),
-            translation=tf.where(axes, shift, 0.0),
-            kernel_type=_KERNELS[self.interpolation],
-            antialias=self.antialias,
-        )[0]
-        # Half a level is rounded up, as in Pillow, also where it is just below in float32.
-        return tf.cast(tf.clip_by_value(tf.floor(resized + 0.5001), 0.0, 255.0), tf.uint8)
-
     def with_shape(self, input_shape):
         """Returns the preprocessing for images of another shape, (H, W, C), resized in proportion.
 
@@ -156,16 +144,15 @@ class ImagePreprocessing:
             resize = tuple(round(side * scale) for side, scale in zip(resize, scales))
         elif resize is not None:
             resize = round(resize * max(scales))
-
-        def adapted(values):
-            if len(values) in (1, channels):
-                return values
-            values = values if channels > 1 else (sum(values) / len(values),)
-            return tuple(values[index % len(values)] for index in range(channels))
-
-        of_channels = {"channels": channels, "mean": adapted(self.mean), "std": adapted(self.std)}
-        size = {"image_size": tuple(image_size), "resize": resize}
-        return dataclasses.replace(self, **size, **of_channels)
+        changed = {"image_size": tuple(image_size), "channels": channels, "resize": resize}
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if channels == 1:
+                values = (sum(values) / len(values),)
+            elif len(values) > 1:
+                values = tuple(values[index % len(values)] for index in range(channels))
+            changed[name] = values
+        return dataclasses.replace(self, **changed)
 
     def normalize(self, pixels):
         """Normalizes [..., C] of values in 0..255 to float32 model inputs."""
@@ -183,16 +170,15 @@ class ImagePreprocessing:
 
 
 def _pil_pixels(image):
-    """Converts a PIL image as if it were read from a file: uint8 [H, W] or [H, W, 3]."""
+    """Converts a PIL image as if it were read from a file: [H, W] or uint8 [H, W, 3]."""
     if image.mode.startswith("I;16"):
         return (np.asarray(image) // 256).astype(np.uint8)
-    if image.mode in ("I", "F"):  # of any range, as arrays are
-        return _checked(np.asarray(image))
-    return np.asarray(image.convert("RGB"))
+    # "I" and "F" are of any range, as arrays are
+    return np.asarray(image if image.mode in ("I", "F") else image.convert("RGB"))
 
 
-def _checked(pixels, channels=3):
-    """Validates an array and converts it to uint8."""
+def _checked(pixels, channels):
+    """Validates an array [H, W] or [H, W, C] and converts it to uint8 [H, W, C]."""
     known = (1, 3, 4, channels)
     if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in known):
         raise ImageError(
@@ -209,7 +195,7 @@ def _checked(pixels, channels=3):
                 f"Received {pixels.dtype} from {low} to {high}."
             )
         pixels = np.round(pixels).astype(np.uint8)
-    return pixels
+    return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def with_channels(pixels, channels):
@@ -226,7 +212,7 @@ def with_channels(pixels, channels):
     return tf.image.grayscale_to_rgb(pixels)
 
 
-def random_resized_crop(image, seed, image_size, channels, min_area):
+def random_resized_crop(image, seed, shape, min_area):
     """Crops a random part of an image and resizes it.
 
     Only this part of a JPEG is decoded. Source: Szegedy et al. 2015, "Going Deeper with
@@ -236,8 +222,7 @@ def random_resized_crop(image, seed, image_size, channels, min_area):
     Args:
         image: encoded image, string [].
         seed: int [2].
-        image_size: (H, W) of the result.
-        channels: C, 1 or 3.
+        shape: (H, W, C) of the result; C is 1 or 3.
         min_area: smallest share of the image that a crop covers; the largest is 1.
 
     Returns:
@@ -255,9 +240,8 @@ def random_resized_crop(image, seed, image_size, channels, min_area):
         return pixels[top : top + height, left : left + width]
 
     part = tf.cond(tf.io.is_jpeg(image), part_of_jpeg, part_of_others)
-    resized = tf.image.resize(part, image_size)
-    resized = with_channels(tf.cast(tf.round(resized), tf.uint8), channels)
-    return tf.ensure_shape(resized, (*image_size, channels))
+    resized = tf.cast(tf.round(tf.image.resize(part, shape[:2])), tf.uint8)
+    return tf.ensure_shape(with_channels(resized, shape[2]), shape)
 
 
 def _box(shape, seed, min_area):

@@ -1,4 +1,4 @@
-"""Reads and splits rows of two texts: a sentence and its translation, or a text and its label."""
+"""Reads and divides rows of two texts: a sentence and its translation, or a text and its label."""
 
 import gzip
 import hashlib
@@ -19,10 +19,7 @@ def read_lines(path):
     """Yields the lines of a UTF-8 file, which may be compressed by gzip."""
     try:
         with open(path, "rb") as file:
-            head = file.peek(4)[:4]
-            is_gzip = head.startswith(b"\x1f\x8b")
-            if b"\0" in head and not is_gzip:
-                raise DataError(f"{path} is not text in UTF-8, but UTF-16 or binary. Convert it.")
+            is_gzip = file.peek(2)[:2] == b"\x1f\x8b"
             # Text mode would also split at a lone carriage return, and could not report the line
             # number of a decoding error.
             lines = gzip.GzipFile(fileobj=file) if is_gzip else file
@@ -63,7 +60,7 @@ def cleaned(rows):
     """Normalizes rows of two texts by NFC and strips them.
 
     Returns:
-        list of (first, second), two str, without rows that have an empty side; and the number of
+        list of (first, second), two str, without rows that have an empty column; and the number of
         these.
     """
     rows = [tuple(unicodedata.normalize("NFC", text).strip() for text in row) for row in rows]
@@ -71,38 +68,39 @@ def cleaned(rows):
     return kept, len(rows) - len(kept)
 
 
-def empty_notes(empty):
-    """A tuple of a line about the rows with an empty side, if there are any."""
-    return (f"Not used, with an empty column: {empty:,}.",) * bool(empty)
+def unused(count, reason="with an empty column"):
+    """A tuple of a line about rows that are not used, if there are any."""
+    return (f"Not used, {reason}: {count:,}.",) * bool(count)
 
 
-class Divided(NamedTuple):
-    """Training, validation and test rows.
+class TextDataset(NamedTuple):
+    """Training, validation and test texts.
 
     Fields:
-        train, valid, test: lists of (first, second), two str.
-        empty: number of rows that are not used because a side is empty.
-        left_out: number of training rows that are not used because they are held out as well.
+        train, valid, test: lists of (first, second), two str, or
+            `zoo.data.labeled_text.LabeledTexts`.
+        notes: lines about rows that are not used.
+        class_names: of labeled texts, the name of each label.
     """
 
     train: list
     valid: list
     test: list
-    empty: int
-    left_out: int
+    notes: tuple[str, ...]
+    class_names: tuple[str, ...] | list[str] = ()
 
 
-def divided(rows, share, seed, name, valid=None, test=None, apart=False):
-    """Divides rows into training, validation and test rows: `Divided`.
+def divided(name, share, seed, rows, valid=None, test=None, apart=False):
+    """Divides rows into training, validation and test rows: `TextDataset`.
 
     The part of a row is decided by a hash of `seed` and its case-folded first text alone, so it is
     the same on every machine, and rows with the same first text are in the same part.
 
     Args:
-        rows: iterable of (first, second), two str; see `cleaned`.
+        name: name of the data, for messages.
         share: share to hold out for validation and test each, at most about 2,000 rows.
         seed: seed of the choice.
-        name: name of the data, for messages.
+        rows: iterable of (first, second), two str; see `cleaned`.
         valid, test: iterables like `rows`; if given, that part is not held out.
         apart: whether to leave out training rows with the second text of a held-out row, and those
             of `valid` and `test`.
@@ -110,30 +108,28 @@ def divided(rows, share, seed, name, valid=None, test=None, apart=False):
     Raises:
         DataError: if a part has no rows.
     """
-    is_given = [part is not None for part in (valid, test)]
+    is_given = valid is not None, test is not None
     (rows, empty), *others = (cleaned(part or ()) for part in (rows, valid, test))
     share = min(share, _MAX_HELD_OUT / max(len(rows) + empty, 1))
-    given, drawn = [part for part, _ in others], ([], [], [])
+    train, given, held_out = [], [part for part, _ in others], ([], [])
     for row in rows:
         part = int(_hash(row[0], str(seed)) / 2**64 / share)  # 0: validation, 1: test
-        drawn[2 if part > 1 or is_given[part] else part].append(row)
-    *own, train = drawn
-    kept = _without_copies(train, own, given) if apart else train
-    parts = [kept, *(own or given for own, given in zip(own, given))]
-    left_out = len(train) - len(kept)
+        (train if part > 1 or is_given[part] else held_out[part]).append(row)
+    kept = _without_copies(train, held_out, given) if apart else train
+    notes = unused(empty + sum(count for _, count in others))
+    notes += unused(len(train) - len(kept), "with the translation of a held-out pair")
+    parts = [kept, *(own or part for own, part in zip(held_out, given))]
     for purpose, part in zip(("training", "validation", "test"), parts):
         if not part:
-            copies = f", {left_out:,} of them are held out as well" * bool(left_out)
-            raise DataError(
-                f"{name}: {len(rows):,} rows give none for {purpose}{copies}. Provide more text, "
-                "or separate data for validation and test."
-            )
-    return Divided(*parts, empty + sum(empty for _, empty in others), left_out)
+            problem = f"{name}: {len(rows):,} rows give none for {purpose}."
+            advice = "Provide more text, or separate data for validation and test."
+            raise DataError(" ".join((problem, advice, *notes)))
+    return TextDataset(*parts, notes)
 
 
-def _without_copies(train, own, given):
-    """Training rows that neither have the second text of a row in `own` nor are in `given`."""
-    seconds = {second.casefold() for part in own for _, second in part}
+def _without_copies(train, held_out, given):
+    """Training rows that neither have the second text of a held-out row nor are in `given`."""
+    seconds = {second.casefold() for part in held_out for _, second in part}
     whole = {"\t".join(row).casefold() for part in given for row in part}
     return [
         row
@@ -142,7 +138,7 @@ def _without_copies(train, own, given):
     ]
 
 
-def _hash(text, key=""):
+def _hash(text, key):
     """A 64-bit hash of the case-folded text."""
     digest = hashlib.blake2b(text.casefold().encode(), digest_size=8, key=key.encode()).digest()
     return int.from_bytes(digest, "big")

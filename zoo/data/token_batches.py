@@ -20,15 +20,13 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
     chosen to minimize padding; all batches of a length have the same number of rows. Pairs that do
     not fill a batch join the next longer pairs, so every pair occurs once per epoch; empty rows
     fill the last batch. If the number of batches is not a multiple of `accumulation`, the fullest
-    batches are split in two, so that every epoch has the same number of updates. The order depends
-    only on `seed` and the epoch: a resumed run sees the same batches as an uninterrupted one, and
-    any number of workers computes the same rows.
+    batches are split in two, so that every epoch has the same number of updates.
 
     The label weights of an update, over its `accumulation` batches, sum to one: the sum of the
     weighted losses is the mean over these labels.
 
     Args:
-        pairs: `zoo.data.tokenized_corpus.EncodedPairs` or `zoo.data.labeled_text.EncodedTexts`.
+        pairs: `zoo.data.token_store.TokenExamples`.
         tokens_per_batch: maximum number of rows times padded length, for source and target each.
         seed: seed of the order.
         first_step: first update, counted from the beginning of the run.
@@ -42,7 +40,7 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
         UserError: if a pair is longer than `tokens_per_batch`.
     """
     ends, shapes, batches = _plan(pairs, tokens_per_batch, accumulation)
-    steps, shortest_first = len(batches) // accumulation, pairs.longest_first[::-1]
+    steps = len(batches) // accumulation
 
     def places(step):
         seeds = seed, step // steps
@@ -55,7 +53,7 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
         return spans, starts + shuffled(places - starts, sizes, *seeds)
 
     def update(spans, places):
-        numbers = shortest_first[places]
+        numbers = pairs.shortest_first[places]
         numbers = np.split(numbers, np.cumsum(spans[:-1, 1] - spans[:-1, 0]))
         parts = [pairs.batch(own, shapes[bucket]) for own, bucket in zip(numbers, spans[:, 2])]
         total = np.float32(max(sum(weights.sum() for *_, weights in parts), 1))
@@ -75,11 +73,11 @@ def evaluation_batches(pairs, tokens_per_batch):
     return value see `training_batches`.
     """
     _, shapes, batches = _plan(pairs, tokens_per_batch)
-    count, shortest_first = len(batches), pairs.longest_first[::-1]
+    count = len(batches)
 
     def batch(step):
         start, end, bucket = batches[step]
-        inputs, labels, weights = pairs.batch(shortest_first[start:end], shapes[bucket])
+        inputs, labels, weights = pairs.batch(pairs.shortest_first[start:end], shapes[bucket])
         return inputs, labels, weights * np.float32(count / pairs.num_tokens)
 
     return split_batches(computed(tf.data.Dataset.range(count), batch, pairs.signature), count)

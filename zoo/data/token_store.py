@@ -1,4 +1,7 @@
-"""Sequences of token ids: memory-mapped files, in folders that are cached by a key."""
+"""Sequences of token ids: memory-mapped files, in folders that are cached by a key.
+
+Axes: B rows of a batch, S tokens of a row, n examples.
+"""
 
 import array
 import dataclasses
@@ -62,9 +65,27 @@ class Sequences:
         return batch
 
 
-def by_length(lengths):
-    """Returns the indices of lengths, longest first, uint32 [n], and the count of each length."""
-    return np.argsort(-lengths, kind="stable").astype(np.uint32), np.bincount(lengths)
+class TokenExamples:
+    """Base of tokenized examples, of which `zoo.data.token_batches` makes batches.
+
+    A subclass has a method `batch(numbers, shape)`, which returns (inputs, labels, weights) of the
+    `shape` (B, S) of up to B examples, given by their indices; the other rows are padding. Weights
+    are 1 for each label. Its `signature` are the `tf.TensorSpec` of the outputs.
+
+    Attributes:
+        sequences: `Sequences`, one or more of each example.
+        num_tokens: number of labels.
+        shortest_first: uint32 [n], the examples by ascending length.
+        length_counts: int64 [longest + 1], number of examples of each length.
+    """
+
+    def __init__(self, sequences, lengths, num_tokens):
+        self.sequences, self.num_tokens = sequences, num_tokens
+        self.shortest_first = np.argsort(-lengths, kind="stable")[::-1].astype(np.uint32)
+        self.length_counts = np.bincount(lengths)
+
+    def __len__(self):
+        return len(self.shortest_first)
 
 
 def cached_folder(root, key, write):

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data.image_folder import TEST, TRAIN, by_name, class_folders, subfolder
-from zoo.data.images import StreamedImages, digits
+from zoo.data.images import Images, digits
 from zoo.data.parallel_text import file_pair, tsv_pairs
-from zoo.data.text_rows import cleaned, empty_notes, read_lines, read_tsv
-from zoo.data.tfds_images import tfds_images
+from zoo.data.text_rows import cleaned, read_lines, read_tsv, unused
+from zoo.data.tfds_data import tfds_images
 from zoo.errors import DataError, needed
 
 _TEST_SET = "sacrebleu:"
@@ -19,7 +19,7 @@ _TEST_SET = "sacrebleu:"
 class Labeled(NamedTuple):
     """Labeled data, for any model of a kind."""
 
-    items: StreamedImages | list[str]
+    items: Images | list[str]
     # for each item the list of its class numbers, which may be empty; or lists of references
     labels: list
     class_names: list[str] | None = None  # None if the numbers are those of the model
@@ -127,7 +127,7 @@ def _columns(rows, data):
     rows, empty = cleaned(rows)
     if not rows:
         raise DataError(f"{data} has no texts.")
-    return *map(list, zip(*rows)), empty_notes(empty)
+    return *map(list, zip(*rows)), unused(empty)
 
 
 def sentence_pairs(data, target=None):

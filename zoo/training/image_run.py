@@ -7,7 +7,7 @@ import keras
 from zoo.data.image_folder import image_folder
 from zoo.data.images import digits, unreadable_images_named
 from zoo.data.pipeline import test_batches, training_batches
-from zoo.data.tfds_images import tfds_images
+from zoo.data.tfds_data import tfds_images
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
 from zoo.training.losses import ClassWeighted, balanced
@@ -16,7 +16,7 @@ from zoo.training.run_folder import fingerprint
 
 
 def find_images(settings):
-    """Finds the images that `zoo.training.settings.ImageSettings` select: `ImageSource`."""
+    """Finds the images that `zoo.training.settings.ImageSettings` select: `ImageDataset`."""
     if settings.is_folder:
         return image_folder(settings.data_dir, settings.seed)
     if settings.dataset == "digits":
@@ -30,12 +30,12 @@ def load_images(settings, source=None, **options):
     Args:
         settings: `zoo.training.settings.ImageSettings`.
         source: the result of `find_images`, if it was called before.
-        **options: `preprocessing`, `train_examples` and `streamed` of `ImageSource.dataset`; by
+        **options: `preprocessing`, `train_examples` and `streamed` of `ImageDataset.loaded`; by
             default, images are resized to the `image_size` of the settings.
     """
     size = settings.image_size and (settings.image_size, settings.image_size)
     source = source or find_images(settings)
-    data = source.dataset(size, seed=settings.seed, **options)
+    data = source.loaded(size, seed=settings.seed, **options)
     return data.held_out(settings.validation_split, settings.seed)
 
 
@@ -64,7 +64,7 @@ def train_classifier(
         optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.images.ImageDataset`.
         epochs, steps_per_epoch, validation_freq, callbacks: as in `fit`.
-        **batches: `augment`, `label_smoothing`, `repeats`, `accumulation` and `min_crop_area` of
+        **batches: `augment`, `label_smoothing`, `accumulation` and `min_crop_area` of
             `zoo.data.pipeline.training_batches`.
     """
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing

@@ -176,7 +176,7 @@ def _write_table(path, names, rows):
 
 
 def finish_translator(folder, translator, data, bleu_tokenize=None):
-    """Tests a `Translator` on the test pairs of a `TokenizedCorpus`; see `translation_scores`."""
+    """Tests a `Translator` on the test pairs of a `TextDataset`; see `translation_scores`."""
     history = _begin(folder, translator)
     sources, references = map(list, zip(*data.test))
     translations = translator(sources, sentences=False, too_long="split")
@@ -196,9 +196,8 @@ def finish_translator(folder, translator, data, bleu_tokenize=None):
             "source_vocab_size": translator.source_tokenizer.vocab_size,
             "target_vocab_size": translator.target_tokenizer.vocab_size,
             "train_pairs": len(data.train),
-            "train_pairs_too_long": data.train.skipped,
             "valid_pairs": len(data.valid),
-            "skipped_pairs": data.skipped,
+            "notes": data.notes,
         },
         summary={
             "BLEU": f"{scores['bleu']:.2f}  {scores['bleu_signature']}",

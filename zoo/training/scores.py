@@ -18,7 +18,7 @@ def image_probabilities(classifier, images):
 
     Args:
         classifier: `zoo.tasks.classifier.ImageClassifier`.
-        images: `zoo.data.images.Images` or `StreamedImages`.
+        images: `zoo.data.images.Images`.
 
     Returns:
         float32 [n, K].

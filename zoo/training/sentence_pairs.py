@@ -21,7 +21,7 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
         max_length, special_tokens: see `zoo.data.tokenized_corpus.encode_pairs`.
 
     Returns:
-        `zoo.data.tokenized_corpus.TokenizedCorpus`.
+        (data, tokenizers), see `zoo.data.tokenized_corpus.load_corpus`.
     """
     settings = run.settings
     root = pathlib.Path(settings.cache_dir or run.path.parent / ".cache" / "translate")
@@ -42,10 +42,10 @@ def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
     if run.is_chief:
         distribution.from_chief(run.strategy, 0)
         print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
-    data = corpus.TokenizedCorpus.load(folder, special_tokens)
-    for line in data.skipped if run.is_chief else ():
-        print(f"skipped: {line}")
-    return data
+    data, tokenizers = corpus.load_corpus(folder, special_tokens)
+    for note in data.notes if run.is_chief else ():
+        print(note)
+    return data, tokenizers
 
 
 def _key(settings):
@@ -57,15 +57,13 @@ def _key(settings):
 
 
 def read_pairs(settings):
-    """Reads the sentence pairs that settings select: `zoo.data.text_rows.Divided`."""
+    """Reads the sentence pairs that settings select: `zoo.data.text_rows.TextDataset`."""
     seed, dataset = settings.seed, settings.dataset
     if settings.tsv:
         return parallel_text.tsv(settings.tsv, seed)
     if settings.source:
-        train, *others = _files(settings)
-        return parallel_text.parallel_files(
-            *train, *(pair if any(pair) else None for pair in others), seed
-        )
+        train, valid, test = _files(settings)
+        return parallel_text.parallel_files(*train, valid, test, seed)
     if dataset == "phrasebook":
         return parallel_text.phrasebook(seed)
     return parallel_text.tfds_pairs(dataset, settings.data_dir, seed)
