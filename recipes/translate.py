@@ -192,14 +192,13 @@ def main(config):
     bleu_tokenizer((), config.bleu_tokenize)  # raises an error if it cannot be used
     run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
-        translator, data = (fine_tuned if config.weights else untrained)(config, run)
+        translator, data, tokenizers = (fine_tuned if config.weights else untrained)(config, run)
         compiled_with = compile_arguments(config, translator.model)
     bleu_tokenize = bleu_tokenizer([reference for _, reference in data.test], config.bleu_tokenize)
     if run.is_chief and bleu_tokenize != "13a":
         print(f"BLEU of the test pairs will be computed with the tokenizer {bleu_tokenize}.")
     tokens, pairs = data.train.num_tokens, len(data.train)
     summary = f"{pairs:,} pairs of {tokens:,} target tokens, test pairs {fingerprint(data.test)}"
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
     identity = {"checksum of the tokenizers": checksum(*tokenizers), "data": summary}
     if config.weights:
         identity["model of weights"] = fingerprint(translator.model, translator.description())
@@ -244,7 +243,7 @@ def compile_arguments(config, model):
 
 
 def untrained(config, run):
-    """A translator with random weights, and its tokenized sentence pairs."""
+    """A translator with random weights, its tokenized sentence pairs, and its tokenizers."""
     import zoo
     from zoo.tasks.translator import Translator
     from zoo.training.sentence_pairs import load_pairs
@@ -253,8 +252,8 @@ def untrained(config, run):
     missing -= {"num_decoder_layers"}
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")
-    tokenizers = config.select("tokenizer vocab_size normalization vocabulary")
-    data, (source, target) = load_pairs(run, tokenizers, config.max_length)
+    settings = config.select("tokenizer vocab_size normalization vocabulary")
+    data, (source, target) = load_pairs(run, settings, config.max_length)
     names = (
         "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
         "activation positions max_length decoder"
@@ -266,11 +265,12 @@ def untrained(config, run):
         target_vocab_size=target.vocab_size,
         shared="all" if config.vocabulary == "joint" else "target",
     )
-    return Translator(model, source, target, config.beam_size, config.length_penalty), data
+    translator = Translator(model, source, target, config.beam_size, config.length_penalty)
+    return translator, data, (source, target)
 
 
 def fine_tuned(config, run):
-    """The translator of `--weights`, and its tokenized sentence pairs."""
+    """The translator of `--weights`, its tokenized sentence pairs, and its tokenizers."""
     from zoo.training.fine_tuning import pretrained_translator
     from zoo.training.sentence_pairs import load_pairs
 
@@ -282,7 +282,7 @@ def fine_tuned(config, run):
     )
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     length = min(config.max_length, translator.model.max_length)
-    return translator, load_pairs(run, tokenizers, length, translator.special_tokens)[0]
+    return translator, *load_pairs(run, tokenizers, length, translator.special_tokens)
 
 
 if __name__ == "__main__":
