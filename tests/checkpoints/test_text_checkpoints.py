@@ -210,7 +210,7 @@ def test_a_vocabulary_that_ends_early_is_told(tmp_path, capsys):
     path.write_text("\n".join(tokens))
     classifier = zoo.load(path.parent)
     size = classifier.model.vocab_size
-    assert classifier.tokenizer.pieces([100]) == ["[unused 100]"]
+    assert classifier.tokenizer.tokens[100] == "[unused 100]"
     expected = f"{path.parent}: the vocabulary has 100 tokens, the model {size}.\n"
     assert capsys.readouterr().out == expected
 

@@ -163,7 +163,7 @@ def test_the_readme_says_where_a_server_finds_the_export(digits_export, folder):
     text = readme(description, pathlib.Path(folder))
     assert "--model_name=vit --model_base_path=/models/vit\n" in text
     assert "/v1/models/vit/versions/1:predict" in text
-    assert ("move these files to `/models/vit/1`" in text) == (folder != "/models/vit/1")
+    assert "looks for these files in `/models/vit/1`" in text
 
 
 def test_a_taken_folder_is_left_alone(classifier, tmp_path):

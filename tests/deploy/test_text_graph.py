@@ -1,4 +1,4 @@
-"""The tokenizer in a graph gives the ids, texts and labels that the tokenizer gives in Python."""
+"""The tokenizer in a graph gives the ids and texts that the tokenizer gives in Python."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.checkpoints.text_folders import ODD_TEXTS, bert_tokenizer, gpt2_tokenizer
 from tests.checkpoints.translation_folders import pieces, spm
 from tests.deploy.operations import assert_served, operations
-from tests.text.library import byte_level_bpe, wordpiece
+from tests.text.library import byte_level_bpe, learned_byte_level_bpe, wordpiece
 from tests.text.samples import LINES, SAMPLE
 from zoo.deploy.text_graph import TextGraph
 from zoo.errors import ExportError, UserError
@@ -97,15 +97,13 @@ def test_the_tokenizer_and_the_graph_agree(name):
     padded = tf.ragged.constant(expected, tf.int32, ragged_rank=1).to_tensor(-1)
     assert decoded(graph.decode(padded)) == tokenizer.decode(expected)
     ids, draw = range(tokenizer.vocab_size), random.Random(0)
-    assert decoded(graph.pieces(tf.constant(ids))) == tokenizer.pieces(ids)
     rows = [draw.choices(ids, k=draw.randint(0, 12)) for _ in range(80)]  # not always UTF-8
     others = [-1, tokenizer.vocab_size, 2**31 - 1, -(2**31)]
     padded = tf.ragged.constant([[*row, *others] for row in rows], tf.int32, ragged_rank=1)
     assert decoded(graph.decode(padded.to_tensor(-1))) == tokenizer.decode(rows)
-    assert set(decoded(graph.pieces(tf.constant(others)))) == {"<pad>"}
     traced = graph.encode.get_concrete_function().graph.as_graph_def()
     found, of_bert = assert_served(operations(traced)), "FastWordpieceTokenizeWithOffsets"
-    assert (of_bert in found) == ("bert" in name) and (not found) == ("gpt2" in name)
+    assert found and (of_bert in found) == ("bert" in name)
 
 
 @pytest.mark.parametrize("name", ["bpe", "languages", "bert", "gpt2"])
@@ -117,7 +115,6 @@ def test_shapes(name):
     assert decoded(graph.decode(tf.zeros([2, 0], tf.int32))) == ["", ""]
     ids = graph.encode(["the cat"]).to_tensor()[None]
     assert graph.decode(tf.tile(ids, [2, 3, 1])).numpy().tolist() == [[text.encode()] * 3] * 2
-    assert graph.pieces(tf.tile(ids, [2, 3, 1])).shape == [2, 3, ids.shape[-1]]
 
 
 def broken():
@@ -134,21 +131,10 @@ def test_bytes_that_are_not_utf8_are_replaced_as_in_python(name):
     assert encode(TextGraph(TOKENIZERS[name]), sequences) == expected
 
 
-@st.composite
-def merge_tables(draw):
-    """Any merges of a few letters: out of order, listed twice, several for one token."""
-    known, merges = ["a", "b", "c"], []
-    for _ in range(draw(st.integers(1, 14))):
-        left, right = draw(st.sampled_from(known)), draw(st.sampled_from(known))
-        merges.append((left, right))
-        known += [left + right] if left + right not in known else []
-    vocab = {token: id for id, token in enumerate(dict.fromkeys([*BYTE_ALPHABET, *known]))}
-    return byte_level_bpe(vocab, draw(st.permutations(merges)))
-
-
 @settings(deadline=None, max_examples=5)
-@given(merge_tables(), st.lists(st.text("abc", min_size=1, max_size=30), max_size=60))
-def test_any_merges(tokenizer, words):
+@given(st.lists(st.text("abc", min_size=1, max_size=30), min_size=1, max_size=60))
+def test_any_learned_merges(words):
+    tokenizer = learned_byte_level_bpe(words, 320)
     words = [*words, "abc" * 20, "a" * 31]
     assert encode(TextGraph(tokenizer), words) == tokenizer.encode(words)
 
@@ -156,6 +142,12 @@ def test_any_merges(tokenizer, words):
 def test_what_cannot_be_exported(monkeypatch):
     with pytest.raises(ExportError, match="without handle_chinese_chars cannot"):
         TextGraph(bert(lowercase=True, handle_chinese_chars=False))
+    for merges in (["ab", "bc", "ab c", "a bc"], ["bc", "ab", "ab c"]):
+        merges = [merge.split() if " " in merge else [*merge] for merge in merges]
+        vocab = dict.fromkeys([*BYTE_ALPHABET, *map("".join, merges)])
+        tokenizer = byte_level_bpe({token: id for id, token in enumerate(vocab)}, merges)
+        with pytest.raises(ExportError, match="merges .* contradict each other"):
+            TextGraph(tokenizer)
     monkeypatch.setitem(__import__("sys").modules, "tensorflow_text", None)
     for name in ("bpe", "gpt2"):
         with pytest.raises(UserError, match="package tensorflow-text is not installed"):

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.server import toys
 from tests.server.toys import post
-from zoo.server import versions
+from zoo.server import models
 from zoo.server.models import find, load, load_all
 
 
@@ -118,9 +118,10 @@ def test_a_version_that_cannot_be_loaded_is_told_once(folder, saved, monkeypatch
         before = len(looks)
         toys.wait_until(lambda: len(looks) > before + 5)
 
-    monkeypatch.setattr(versions, "find", lambda given: looks.append(given) or find(given))
-    monkeypatch.setattr(versions, "load", lambda *model: loads.append(model) or load(*model))
-    with watching(folder, poll_seconds=0.02) as url:
+    first = load_all([folder])
+    monkeypatch.setattr(models, "find", lambda given: looks.append(given) or find(given))
+    monkeypatch.setattr(models, "load", lambda *model: loads.append(model) or load(*model))
+    with watching(folder, first, poll_seconds=0.02) as url:
         (folder / "2").mkdir()
         for content in (b"damaged", b"damaged otherwise"):
             (folder / "2" / "saved_model.pb").write_bytes(content)
@@ -138,7 +139,7 @@ def test_a_folder_that_cannot_be_read_stops_nothing(folder, saved, monkeypatch, 
         raise PermissionError(13, "Permission denied", str(given))
 
     with watching(folder) as url:
-        monkeypatch.setattr(versions, "find", broken)
+        monkeypatch.setattr(models, "find", broken)
         toys.wait_until(lambda: "Permission denied" in capsys.readouterr().out)
         assert post(url, {"instances": [3.0]}).status_code == 200
         monkeypatch.undo()

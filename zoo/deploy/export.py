@@ -20,8 +20,6 @@ from zoo.tasks.task import Task
 from zoo.tasks.translator import Translator
 
 DTYPES = ("float32", "float16", "int8")  # of weight matrices in formats other than SavedModel
-_FORMATS = {"classifier": ("onnx", "litert"), "translator": ("ctranslate2",)}
-_FORMATS["text_classifier"] = _FORMATS["classifier"]
 DESCRIPTION_FILE = "export.json"
 
 
@@ -71,9 +69,11 @@ def export(
             the export differ from those of the model. Nothing is written in these cases.
     """
     folder = pathlib.Path(folder)
-    if isinstance(model, Task):  # the export is compared with the model itself
-        model = copy.copy(model)
-        model.engine = model.shortlist = None
+    if not isinstance(model, Task):
+        received = type(model).__name__
+        raise ExportError(f"model must be a task that zoo.load returns. Received: {received}.")
+    model = copy.copy(model)
+    model.engine = model.shortlist = None  # the export is compared with the model itself
     options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
     options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
     options |= {"sentences": None if sentences else False, "dynamic_size": dynamic_size or None}
@@ -111,7 +111,7 @@ def _write(model, folder, format, dtype, options, final):
     packages = ("keras", "tensorflow", *written["needs"], *made_with)
     description = {
         "zoo_export": 1,
-        "kind": _kind(model),
+        "kind": pathlib.Path(model.description_file).stem,
         "format": format,
         "dtype": dtype,
         **written,
@@ -126,16 +126,12 @@ def _write(model, folder, format, dtype, options, final):
     (folder / DESCRIPTION_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def _kind(model):
-    if isinstance(model, Task):
-        return pathlib.Path(model.description_file).stem
-    raise ExportError(
-        f"model must be a task that zoo.load returns. Received: {type(model).__name__}."
-    )
-
-
 def _check_format(model, format, dtype):
-    formats = ("saved_model", *_FORMATS.get(_kind(model), ()))
+    formats = ("saved_model",)
+    if isinstance(model, Classifier):
+        formats += ("onnx", "litert")
+    elif isinstance(model, Translator):
+        formats += ("ctranslate2",)
     if format not in formats:
         raise ExportError(
             f"A {type(model).__name__} can be exported as {', '.join(formats)}. "

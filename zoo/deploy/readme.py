@@ -7,10 +7,7 @@ _STORED = {
     "float16": " Its weight matrices are stored in float16.",
     "int8": " Its weight matrices are quantized to 8 bits.",
 }
-_IMPORTS = """import tensorflow as tf
-import tensorflow_text  # before the model is loaded: it has the operations of the tokenizer"""
 _SEVERAL = "; probabilities are independent sigmoids: compare each with a threshold, such as 0.5"
-_SERVING = " TensorFlow Serving has the operations of tensorflow-text."
 _TEMPLATES = pathlib.Path(__file__).parent / "readme_templates"
 
 
@@ -25,10 +22,6 @@ def readme(description, folder):
     template = string.Template((_TEMPLATES / name).read_text(encoding="utf-8"))
     values = description | description.get("search", {})
     values = {key: f"{v:g}" if isinstance(v, float) else v for key, v in values.items()}
-    values["needs"] = " and ".join(description["needs"])
-    reads_texts = "tensorflow-text" in description["needs"]
-    values["imports"] = _IMPORTS if reads_texts else _IMPORTS.splitlines()[0]
-    values["has_operations"] = _SERVING if reads_texts else ""
     values["stored_as"] = _STORED.get(description["dtype"], "")
     values["details"] = _details(description)
     if "class_names" in description:
@@ -64,14 +57,9 @@ def _image(image_size, channels, resize, interpolation, antialias, **others):
 
 
 def _place(folder):
-    """Values for the instructions for TensorFlow Serving."""
-    if not folder.name.isdigit():
-        new = f"`{folder / '1'}`"
-        place = f"TensorFlow Serving requires a version number: move these files to {new}."
-        return {"name": folder.name, "version": "1", "base": folder, "place": place}
-    name, version = folder.parent.name or "model", folder.name
-    place = f"`{folder}` is version {version} of the model `{name}`: serve its parent folder."
-    return {"name": name, "version": version, "base": folder.parent, "place": place}
+    """Values for the instructions for TensorFlow Serving: the model's name, version and folder."""
+    base, version = (folder.parent, folder.name) if folder.name.isdigit() else (folder, "1")
+    return {"name": base.name or "model", "version": version, "base": base}
 
 
 def _details(description):

@@ -41,7 +41,6 @@ def write(original, folder, dtype, **options):
     is_exact = dtype == "float32"
     difference = _largest_difference(found, inputs, expected, is_exact)
     tolerance = _TOLERANCE if is_exact else _LOW_TOLERANCE * signatures.summands
-    reads_texts = any(graph.has_own_operations for graph in signatures.tracked.texts)
     measured, described = {"largest_difference": difference}, {}
     for name, (_, inputs, what) in functions.items():
         outputs = sorted(loaded.signatures[name].structured_outputs.items())
@@ -51,7 +50,7 @@ def write(original, folder, dtype, **options):
             "outputs": {name: tensor(spec.dtype.name, *spec.shape) for name, spec in outputs},
         }
     return {
-        "needs": ["tensorflow", *["tensorflow-text"] * reads_texts],
+        "needs": ["tensorflow", *["tensorflow-text"] * bool(signatures.tracked.texts)],
         "signatures": described,
         "checked": checks.report("tensorflow", measured, tolerance),
     }

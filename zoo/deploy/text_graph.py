@@ -7,30 +7,28 @@ TensorFlow Serving contains them. Axes: B texts.
 import zlib
 
 import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
 
-from zoo.deploy.byte_level_graph import ByteLevelPieces
 from zoo.errors import ExportError, needed
-from zoo.text.sentencepiece import LANGUAGE, SPACE
+from zoo.text.published import BYTE_OF
+from zoo.text.sentencepiece import LANGUAGE
 
 # Assumed maximum number of bytes per token: an unknown word of BERT is one token, and spaces are
 # none, whatever their length. Without a limit, tokenizing a long text would take minutes.
 _LONGEST_TOKEN = 64
-_NO_TOKEN = "<pad>"  # label of ids outside the vocabulary
 
 
 class TextGraph(tf.Module):
-    """A tokenizer for tensors, with the same ids, texts and labels, but without its prefix.
+    """A tokenizer for tensors, with the same ids and texts, but without its prefix.
 
     It always runs on the CPU.
 
     Args:
-        tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
-            `zoo.text.published.LibraryTokenizer`.
+        tokenizer: `zoo.text.tokenizer.Tokenizer`.
 
     Attributes:
         longest_token: maximum number of bytes of text that one token represents: a text of n bytes
             has at least n / longest_token tokens.
-        has_own_operations: whether the graph has operations of tensorflow-text.
 
     Raises:
         UserError: if tensorflow-text is not installed.
@@ -39,15 +37,12 @@ class TextGraph(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
-        needed("tensorflow_text")
-        self._vocab_size, self._kind = tokenizer.vocab_size, tokenizer.kind
-        self.has_own_operations = self._kind != "BPE"
-        spelled, labels = tokenizer.token_bytes, tokenizer.pieces(range(tokenizer.vocab_size))
-        self.longest_token = max(_LONGEST_TOKEN, *map(len, spelled))
+        self._vocab_size, self._space = tokenizer.vocab_size, tokenizer.space
+        self._removed = "^ +| +$" if tokenizer.strips else "^ " if tokenizer.adds_space else ""
+        self.longest_token = max(_LONGEST_TOKEN, *map(len, tokenizer.token_bytes))
         with tf.device("CPU"):
-            self._graph = _GRAPHS[self._kind](tokenizer)
-            self._spelled = tf.constant([*spelled, b""])
-            self._labels = tf.constant([*labels, _NO_TOKEN])
+            self._graph = _GRAPHS[tokenizer.kind](tokenizer)
+            self._spelled = tf.constant([*tokenizer.token_bytes, b""])
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode(self, texts):
@@ -73,20 +68,10 @@ class TextGraph(tf.Module):
             string [...]. Invalid UTF-8 is replaced by U+FFFD.
         """
         with tf.device("CPU"):
-            if self._kind == "sentencepiece":
-                return self._graph.decode(ids)
-            texts = tf.strings.reduce_join(tf.gather(self._spelled, self._known(ids)), axis=-1)
-            if self._kind == "WordPiece":  # its words begin with a space
-                texts = tf.strings.regex_replace(texts, "^ ", "")
-            return utf8(texts)
-
-    def pieces(self, ids):
-        """Returns a label for each id, like the tokenizer's `pieces`: int32 [...], string [...]."""
-        with tf.device("CPU"):
-            return tf.gather(self._labels, self._known(ids))
-
-    def _known(self, ids):
-        return tf.where((ids >= 0) & (ids < self._vocab_size), ids, self._vocab_size)
+            known = tf.where((ids >= 0) & (ids < self._vocab_size), ids, self._vocab_size)
+            texts = utf8(tf.strings.reduce_join(tf.gather(self._spelled, known), axis=-1))
+            texts = tf.strings.regex_replace(texts, self._space, " ")
+            return tf.strings.regex_replace(texts, self._removed, "") if self._removed else texts
 
 
 class SentencePieces(tf.Module):
@@ -94,68 +79,30 @@ class SentencePieces(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
-        has_own_ids = tokenizer.vocab is None
-        self._language_prefixes = tokenizer.language_prefixes
-        self._tokenizer = needed("tensorflow_text").SentencepieceTokenizer(
-            tokenizer.model,
-            out_type=tf.int32 if has_own_ids else tf.string,
-            # In a loaded SavedModel, all tokenizers of the same name share one model.
-            name=f"sentencepiece_{zlib.crc32(tokenizer.model):08x}",
-        )
-        tokens = [tokenizer.tokens.get(id, "") for id in range(tokenizer.vocab_size)]
-        left_out = () if has_own_ids else ("", *tokenizer.control)
-        self._tokens = tf.constant(tokens)
-        self._is_decoded = tf.constant([token not in left_out for token in tokens])
-        normalizer, self._first = tokenizer.proto.normalizer_spec, None
-        if not normalizer.remove_extra_whitespaces:
-            # The operation removes spaces at the beginning of a text, but not after another piece.
-            letters = [id for id, token in enumerate(tokens) if token.isalpha()]
-            self._first = letters[0] if letters else tokens.index("<0x41>")
-            self._first_text = tokens[self._first] if letters else "A"
-            # The library removes the space of the first piece of a text, unless it is a byte piece.
-            spaced = [t.startswith(SPACE) and normalizer.add_dummy_prefix for t in tokens]
-            self._is_spaced = tf.constant(spaced)
-            self._is_text = tf.constant([token not in tokenizer.control for token in tokens])
+        self._language_prefixes, vocab = tokenizer.language_prefixes, tokenizer.vocab
+        self._library = _library(tokenizer.model, tf.int32 if vocab is None else tf.string)
         self._ids = None
-        if not has_own_ids:
-            entries = [[*tokenizer.vocab], [*tokenizer.vocab.values()], tf.string, tf.int64]
+        if vocab is not None:
+            entries = [[*vocab], [*vocab.values()], tf.string, tf.int64]
             initializer = tf.lookup.KeyValueTensorInitializer(*entries)
             self._ids = tf.lookup.StaticHashTable(initializer, tokenizer.unknown)
 
     def __call__(self, texts):
-        if self._ids is None:
-            return self._tokenizer.tokenize(texts)
         if not self._language_prefixes:
-            return self._lookup(self._tokenizer.tokenize(texts))
-        language = tf.strings.regex_replace(texts, f"(?s)^({LANGUAGE.pattern})?.*", r"\1")
-        texts = tf.strings.substr(texts, tf.strings.length(language), tf.strings.length(texts))
-        language = tf.ragged.boolean_mask(language[:, None], (language != "")[:, None])
-        return self._lookup(tf.concat([language, self._tokenizer.tokenize(texts)], axis=1))
-
-    def decode(self, ids):
-        """Decodes int32 [..., T] to string [...], without control tokens."""
-        last, shape = tf.size(self._is_decoded) - 1, tf.shape(ids)
-        flat, known = [tf.reduce_prod(shape[:-1]), shape[-1]], tf.clip_by_value(ids, 0, last)
-        is_decoded = (ids == known) & tf.gather(self._is_decoded, known)
-        rows = tf.ragged.boolean_mask(tf.reshape(ids, flat), tf.reshape(is_decoded, flat))
-        if self._first is not None:
-            first = tf.ragged.boolean_mask(rows, tf.gather(self._is_text, rows))[:, :1]
-            is_spaced = tf.reduce_any(tf.gather(self._is_spaced, first), axis=1)
-            rows = tf.concat([tf.fill([flat[0], 1], self._first), rows], axis=1)
-        if self._ids is not None:
-            rows = rows.with_values(tf.gather(self._tokens, rows.values))
-        texts = self._tokenizer.detokenize(rows)
-        # spaces from byte pieces, or from pieces that are not in the model
-        texts = tf.strings.regex_replace(texts, SPACE, " ")
-        if self._first is None:
-            texts = tf.strings.regex_replace(texts, "^ +| +$", "")
+            pieces = self._library.tokenize(texts)
         else:
-            length = tf.cast(is_spaced, tf.int32) + len(self._first_text.encode())
-            texts = tf.strings.substr(texts, length, tf.strings.length(texts))
-        return tf.ensure_shape(tf.reshape(texts, shape[:-1]), ids.shape[:-1])
+            code = tf.strings.regex_replace(texts, f"(?s)^({LANGUAGE.pattern})?.*", r"\1")
+            texts = tf.strings.substr(texts, tf.strings.length(code), tf.strings.length(texts))
+            code = tf.ragged.boolean_mask(code[:, None], (code != "")[:, None])
+            pieces = tf.concat([code, self._library.tokenize(texts)], axis=1)
+        return pieces if self._ids is None else pieces.with_values(self._ids.lookup(pieces.values))
 
-    def _lookup(self, pieces):
-        return pieces.with_values(self._ids.lookup(pieces.values))
+
+def _library(model, out_type):
+    """The operations of a SentencePiece model, bytes."""
+    # In a loaded SavedModel, all tokenizers of the same name share one model.
+    name = f"sentencepiece_{zlib.crc32(model):08x}"
+    return needed("tensorflow_text").SentencepieceTokenizer(model, out_type=out_type, name=name)
 
 
 class BertPieces(tf.Module):
@@ -189,8 +136,66 @@ class BertPieces(tf.Module):
         return self._tokenizer.tokenize(texts)
 
 
-_GRAPHS = {"sentencepiece": SentencePieces, "WordPiece": BertPieces, "BPE": ByteLevelPieces}
+_END = b"\xff"  # marks the end of a word; this byte does not occur in UTF-8
+_NUL = "\u0100"  # stands for the byte 0, as pieces must not contain it
+_SPACE = r"\t-\r\x{85}\p{Z}"
+# The last of several spaces belongs to the next word. RE2 has no lookahead.
+_SPACES = rf"([{_SPACE}])([{_SPACE}][^{_SPACE}])"
+_WORDS = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\pL+| ?\pN+| ?[^{_SPACE}\pL\pN]+|[{_SPACE}]+"
+
+
+class ByteLevelPieces(tf.Module):
+    """GPT-2's tokenizer: string [B] to ragged ids [B, None].
+
+    RE2 splits texts into words, whose bytes SentencePiece merges, as characters of Latin-1. It
+    knows the tokens and their order, not the pairs that become tokens. The results are the same if
+    each token is what its own text is encoded to, as in all vocabularies that were learned: then
+    no other pair of the same text can be left when it is a token's turn.
+    """
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self._add_prefix_space = tokenizer.settings["pre_tokenizer"]["add_prefix_space"]
+        self._library = _library(_byte_pair_model(tokenizer), tf.int32)
+
+    def __call__(self, texts):
+        if self._add_prefix_space:
+            texts = tf.strings.regex_replace(texts, r"(?s)^([^ ])", r" \1")
+        texts = tf.strings.regex_replace(texts, _SPACES, rb"\1" + _END + rb"\2")
+        texts = tf.strings.regex_replace(texts, _WORDS, rb"\0" + _END)
+        words = tf.strings.split(texts, _END)  # the last one is empty and has no ids
+        distinct, index = tf.unique(words.values)
+        letters = tf.strings.unicode_transcode(distinct, "ISO-8859-1", "UTF-8")
+        letters = tf.strings.regex_replace(letters, r"\x00", _NUL)
+        ids = tf.gather(self._library.tokenize(letters), index)
+        return words.with_values(ids).merge_dims(1, 2)
+
+
+def _byte_pair_model(tokenizer):
+    """The SentencePiece model of `ByteLevelPieces`, with the same ids."""
+    merges = ["".join(pair) for pair in tokenizer.settings["model"]["merges"]]
+    split = tokenizer.library.model.tokenize
+    scores = {token: -rank for rank, token in enumerate(merges)}
+    if len(scores) < len(merges) or any(len(split(token)) > 1 for token in scores):
+        raise ExportError("The merges of this byte-pair tokenizer contradict each other.")
+    model = sentencepiece_model_pb2.ModelProto()
+    model.trainer_spec.model_type = model.trainer_spec.BPE
+    normalizer = model.normalizer_spec
+    normalizer.add_dummy_prefix = normalizer.remove_extra_whitespaces = False
+    normalizer.escape_whitespaces = False
+    for id in range(tokenizer.vocab_size):
+        token = tokenizer.tokens[id]
+        if token in BYTE_OF or token in scores:
+            letters = bytes(map(BYTE_OF.get, token)).decode("latin-1").replace("\0", _NUL)
+            model.pieces.add(piece=letters, score=scores.get(token, 0))
+        else:  # it is not text
+            model.pieces.add(piece=token, type=model.SentencePiece.CONTROL)
+    model.pieces.add(piece="<unknown>", type=model.SentencePiece.UNKNOWN)  # required, not used
+    return model.SerializeToString()
 
 
 def utf8(texts):
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+
+_GRAPHS = {"sentencepiece": SentencePieces, "WordPiece": BertPieces, "BPE": ByteLevelPieces}

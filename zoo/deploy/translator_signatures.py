@@ -106,8 +106,8 @@ class TranslatorSignatures(TextSignatures):
         shown = real[0][:, :, None] & real[1][:, None, :]
         return {
             "attention": tf.where(shown, weights, 0.0),
-            "source_tokens": tf.where(real[1], self._source_text.pieces(tokens[1]), ""),
-            "target_tokens": tf.where(real[0], self._target_text.pieces(tokens[0]), ""),
+            "source_tokens": _labels(self._task.source_tokenizer, tokens[1], real[1]),
+            "target_tokens": _labels(self._task.target_tokenizer, tokens[0], real[0]),
             "error": error,
         }
 
@@ -123,6 +123,12 @@ class TranslatorSignatures(TextSignatures):
     def _source(self, texts):
         prefix = self._task.source_tokenizer.prefix
         return self._encode(self._source_text, texts, prefix, [self._special.end])
+
+
+def _labels(tokenizer, ids, shown):
+    """The pieces of ids, int32 [B, T], where `shown` is True."""
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    return tf.where(shown, tf.gather(pieces, ids), "")
 
 
 def _fit(values, rows, columns):

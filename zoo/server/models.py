@@ -1,5 +1,6 @@
-"""SavedModels: how they are found, loaded and called."""
+"""SavedModels: how they are found, loaded, called and replaced by other versions."""
 
+import asyncio
 import pathlib
 import re
 import reprlib
@@ -159,8 +160,7 @@ def load(name, version, folder):
         }
         [graph] = [g for g in proto.meta_graphs if "serve" in g.meta_info_def.tags]
     except Exception as error:  # TensorFlow raises various errors for a damaged file
-        is_complete = sys.modules.get("tensorflow_text") is not None
-        if "Op type not registered" in str(error) and not is_complete:
+        if "Op type not registered" in str(error) and not sys.modules.get("tensorflow_text"):
             needed("tensorflow_text")  # registers the operations of tokenizers
             return load(name, version, folder)
         raise ServerError(
@@ -200,3 +200,36 @@ def _warm_up(model, folder):
             f"The warm-up requests in {path} cannot be answered. Export the model again, or delete "
             f"the file. ({type(error).__name__}: {error})"
         ) from None
+
+
+async def watch(service, folders, seconds):
+    """Checks for other versions of models, named as on the command line, until it is cancelled.
+
+    A version is loaded when its files are the same in two checks. If that fails, it is loaded again
+    only when they have changed, as a failed attempt can leave much in memory.
+    """
+    seen, tried, reported = {}, {}, set()
+    while True:
+        await asyncio.sleep(seconds)
+        for given in folders:
+            try:
+                name, version, folder = await asyncio.to_thread(find, given)
+                if version == service.batchers[name].model.version:
+                    continue
+                files = await asyncio.to_thread(_files, folder)
+                before, seen[given] = seen.get(given), files
+                if files == before and files != tried.get(given):
+                    tried[given] = files
+                    service.serve(await asyncio.to_thread(load, name, version, folder))
+            except Exception as error:  # a version may still be being copied
+                reason = f"{type(error).__name__}: {error}"
+                line = f"Another version of {given} is not served yet. {reason}"
+                if line not in reported:
+                    reported.add(line)
+                    print(line, flush=True)
+
+
+def _files(folder):
+    """{path: (modification time, size)} of all files in a folder."""
+    found = {str(path): path.stat() for path in folder.rglob("*")}
+    return {path: (status.st_mtime_ns, status.st_size) for path, status in found.items()}

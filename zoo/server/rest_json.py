@@ -7,6 +7,7 @@ other parsers.
 """
 
 import base64
+import io
 import json
 import reprlib
 import string
@@ -71,12 +72,10 @@ def decode(request, specs):
 
 def _named(request, specs):
     """The JSON value of each input: {name: value}."""
-    given, has_rows = request.get("inputs"), "instances" in request
-    if has_rows:
-        given = request["instances"]
-        if not isinstance(given, list) or not given:
-            received = _shown(given)
-            raise RequestError(f"'instances' must be a non-empty list. Received: {received}.")
+    given, has_rows = request.get("instances", request.get("inputs")), "instances" in request
+    if has_rows and not (isinstance(given, list) and given):
+        received = _shown(given)
+        raise RequestError(f"'instances' must be a non-empty list. Received: {received}.")
     rows = given if has_rows else [given]
     if len(specs) == 1 and not any(map(_is_object, rows)):
         return {next(iter(specs)): given}
@@ -180,16 +179,9 @@ def encode(outputs, row_form):
         if len(values) > 1:
             rows = [dict(zip(values, row)) for row in zip(*values.values())]
         answer = {"predictions": rows}
-    return _dumps(answer).encode()
-
-
-def _dumps(value):
-    """`json.dumps` in rows, as a single call blocks all other threads."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_dumps(key)}: {_dumps(item)}' for key, item in value.items())}}}"
-    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
-        return f"[{', '.join(map(_dumps, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+    text = io.StringIO()
+    json.dump(answer, text, ensure_ascii=False)  # `json.dumps` would block all other threads
+    return text.getvalue().encode()
 
 
 def _plain(name, array):

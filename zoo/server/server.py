@@ -1,21 +1,23 @@
 """`serve`: runs the server until it is stopped."""
 
 import asyncio
+import contextlib
 import functools
 import gc
 import os
 import socket
 import sys
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from zoo.server import versions
-from zoo.server.connections import BACKLOG, BoundedConnection
 from zoo.server.errors import ServerError
 from zoo.server.limits import Limits
-from zoo.server.models import load_all
+from zoo.server.models import load_all, watch
 from zoo.server.service import Service
 
+_BACKLOG = 64  # connections that one turn of the event loop may accept, also beyond the limit
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -72,6 +74,59 @@ def serve(
         os._exit(0)
 
 
+class BoundedConnection(H11Protocol):
+    """A connection of a server that has at most `max_connections` open ones.
+
+    One more closes the one that has waited longest for the rest of a request: Uvicorn's own limit
+    would let idle clients shut others out. A connection is also closed if its client does not send
+    the first headers, or read a large answer, within `seconds`.
+    """
+
+    def __init__(self, max_connections, seconds, **settings):
+        super().__init__(**settings)
+        self._max_connections = max_connections
+        self._seconds = seconds
+
+    def connection_made(self, transport):
+        super().connection_made(transport)
+        self._waits_since = self.loop.time()
+        self._headers = self.loop.call_later(self._seconds, transport.abort)
+        if len(self.connections) > self._max_connections:
+            waiting = (one for one in self.connections if one.is_waiting)
+            oldest = min(waiting, key=lambda one: one._waits_since)
+            self.connections.discard(oldest)  # now: `abort` does so later
+            oldest.transport.abort()
+
+    def data_received(self, data):
+        super().data_received(data)
+        if self.cycle is not None:
+            self._headers.cancel()
+
+    def pause_writing(self):
+        super().pause_writing()
+        self._unread = self.loop.call_later(self._seconds, self.transport.abort)
+
+    def resume_writing(self):
+        super().resume_writing()
+        self._unread.cancel()
+
+    def send_400_response(self, msg):
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # a request with an invalid body gets only one answer
+        with contextlib.suppress(h11.LocalProtocolError):  # an answer was already sent
+            super().send_400_response(msg)
+        self.transport.close()
+
+    def on_response_complete(self):
+        self._waits_since = self.loop.time()
+        super().on_response_complete()
+
+    @property
+    def is_waiting(self):
+        """Whether the server waits for a request, its headers or the rest of its body."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+
 class Server(uvicorn.Server):
     """A Uvicorn server of a `zoo.server.service.Service` that a second signal stops at once."""
 
@@ -83,7 +138,7 @@ class Server(uvicorn.Server):
             http=functools.partial(BoundedConnection, most, seconds),
             ws="none",
             lifespan="off",
-            backlog=BACKLOG,
+            backlog=_BACKLOG,
             log_level="info" if access_log else "error",  # no line for each invalid request
             access_log=access_log,
             timeout_graceful_shutdown=limits.shutdown_grace,
@@ -104,7 +159,7 @@ async def run(server, service, listener, folders=(), poll_seconds=0, grpc_addres
         grpc_server, port = await grpc_service.start(service, grpc_address)
         print(f"gRPC at port {port}", flush=True)
     if poll_seconds:  # the reference keeps the task alive, which ends with the event loop
-        _watching = asyncio.create_task(versions.watch(service, folders, poll_seconds))
+        _watching = asyncio.create_task(watch(service, folders, poll_seconds))
     print(f"Serving at http://{_joined(*listener.getsockname()[:2])}/ (Ctrl+C stops)", flush=True)
     await server.serve(sockets=[listener])
     if grpc_server is not None:

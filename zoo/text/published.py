@@ -9,7 +9,7 @@ import itertools
 import json
 
 from zoo.errors import TokenizerError, needed
-from zoo.text.checks import checked_ids, checked_texts
+from zoo.text.tokenizer import Tokenizer, checked_texts
 
 CONTINUATION = "##"  # begins BERT's tokens that continue a word
 
@@ -26,8 +26,8 @@ BYTE_OF = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
 
 
 @dataclasses.dataclass(frozen=True)
-class LibraryTokenizer:
-    """GPT-2's or BERT's tokenizer.
+class LibraryTokenizer(Tokenizer):
+    """GPT-2's or BERT's tokenizer; see `Tokenizer` for decoding.
 
     - GPT-2's: byte-pair encoding of bytes, within words (Radford et al. 2019, section 2.2).
     - BERT's: WordPiece within words, after a normalization of characters (Devlin et al. 2018,
@@ -36,13 +36,14 @@ class LibraryTokenizer:
     Args:
         content: of a tokenizer.json, str. Its added tokens are not text: `decode` leaves them out.
 
+    Attributes:
+        library: `tokenizers.Tokenizer`.
+
     Raises:
         TokenizerError: if the content is invalid.
     """
 
     content: str = dataclasses.field(repr=False)
-
-    prefix = ()  # ids at the beginning of each text
 
     def __post_init__(self):
         tokenizer_class = needed("tokenizers").Tokenizer
@@ -50,7 +51,7 @@ class LibraryTokenizer:
             library = tokenizer_class.from_str(self.content)
         except Exception as error:  # the library has no class of its own
             raise TokenizerError(f"It is not a tokenizer.json: {error}.") from None
-        object.__setattr__(self, "_library", library)  # the way of a frozen dataclass
+        object.__setattr__(self, "library", library)  # the way of a frozen dataclass
         if self.kind not in ("BPE", "WordPiece"):
             raise TokenizerError(f"A tokenizer must be BPE or WordPiece. Received: {self.kind}.")
         library.encode_special_tokens = True  # as ordinary text
@@ -61,26 +62,13 @@ class LibraryTokenizer:
             if token not in self.vocab:
                 raise TokenizerError(f"The vocabulary has no token {token!r}.")
 
-    def __reduce__(self):  # a copy of `_library` would forget `encode_special_tokens`
+    def __reduce__(self):  # a copy of `library` would forget `encode_special_tokens`
         return type(self), (self.content,)
 
     def encode(self, texts):
         """Encodes texts, without control ids: a list of ids for each text."""
-        encodings = self._library.encode_batch_fast(checked_texts(texts), add_special_tokens=False)
+        encodings = self.library.encode_batch_fast(checked_texts(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
-
-    def decode(self, ids):
-        """Decodes sequences of ids; control tokens are left out."""
-        rows = [checked_ids(row, self.vocab_size) for row in ids]
-        rows = [b"".join([self.token_bytes[id] for id in row]) for row in rows]
-        texts = [row.decode(errors="replace") for row in rows]
-        return texts if self.kind == "BPE" else [text.removeprefix(" ") for text in texts]
-
-    def pieces(self, ids):
-        """Returns a label for each id of one sequence: its text, or a name such as "[SEP]"."""
-        ids = checked_ids(ids, self.vocab_size)
-        texts = [self.token_bytes[id].decode(errors="replace") for id in ids]
-        return [text or self.tokens[id] for id, text in zip(ids, texts)]
 
     @functools.cached_property
     def settings(self):
@@ -94,13 +82,17 @@ class LibraryTokenizer:
 
     @property
     def vocab_size(self):
-        """The number of ids."""
+        """See `Tokenizer`, as for the following properties."""
         return len(self.vocab)
+
+    @property
+    def adds_space(self):
+        return self.kind == "WordPiece"
 
     @functools.cached_property
     def vocab(self):
         """{token: id}."""
-        return self._library.get_vocab()
+        return self.library.get_vocab()
 
     @functools.cached_property
     def tokens(self):
@@ -109,7 +101,6 @@ class LibraryTokenizer:
 
     @functools.cached_property
     def token_bytes(self):
-        """The bytes of each id, as a list of bytes; empty for control tokens."""
         control = {token["content"] for token in self.settings.get("added_tokens", ())}
         tokens = [self.tokens[id] for id in range(self.vocab_size)]
         return [b"" if token in control else self._bytes(token) for token in tokens]

@@ -17,7 +17,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from zoo.errors import TokenizerError, check_choice
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.checks import checked_ids, checked_texts
+from zoo.text.tokenizer import Tokenizer, checked_ids, checked_texts
 
 KINDS = {"unigram": "unigram", "bpe": "bpe", "word": "word", "character": "char"}
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
@@ -41,8 +41,8 @@ LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
-class SentencePieceTokenizer:
-    """Encodes text to ids and decodes ids to text by a SentencePiece model.
+class SentencePieceTokenizer(Tokenizer):
+    """Encodes text to ids by a SentencePiece model; see `Tokenizer` for decoding.
 
     Ids are those of the model; published translators have another vocabulary, `vocab`, for the same
     pieces.
@@ -69,7 +69,7 @@ class SentencePieceTokenizer:
     prefix: tuple[int, ...] = ()
     language_prefixes: bool = False
 
-    kind = "sentencepiece"
+    kind, space = "sentencepiece", SPACE
 
     def __post_init__(self):
         proto, own = self.proto, self._processor
@@ -80,10 +80,9 @@ class SentencePieceTokenizer:
             for name, value in values.items():  # the way of a frozen dataclass
                 object.__setattr__(self, name, value)
         checked_ids([*(self.vocab or {}).values(), self.unknown, *self.prefix], self.vocab_size)
-        last = {id: piece for piece, id in (self.vocab or {}).items()}
         for piece, id in (self.vocab or {}).items():
-            if last[id] != piece:
-                raise TokenizerError(f"The tokens {piece!r} and {last[id]!r} have the same id.")
+            if (last := self.tokens[id]) != piece:
+                raise TokenizerError(f"The tokens {piece!r} and {last!r} have the same id.")
 
     def __reduce__(self):  # the library's objects in cached properties cannot be copied
         return type(self), tuple(getattr(self, each.name) for each in dataclasses.fields(self))
@@ -110,31 +109,6 @@ class SentencePieceTokenizer:
         pieces = [[code, *row] if code else row for code, row in zip(codes, pieces)]
         id_of = self.vocab.get
         return [[*self.prefix, *(id_of(piece, self.unknown) for piece in row)] for row in pieces]
-
-    def decode(self, ids):
-        """Decodes sequences of ids; control ids are left out.
-
-        Args:
-            ids: a sequence of integers in [0, vocab_size) per text: lists, an array or a tensor.
-
-        Returns:
-            list of str. Bytes that are not UTF-8 become U+FFFD.
-
-        Raises:
-            TokenizerError: if an id is not in the vocabulary, or an item is not a sequence of ids.
-        """
-        rows = [checked_ids(row, self.vocab_size) for row in ids]
-        if self.vocab is None:
-            texts = [self._processor.decode(row) for row in rows]
-        else:
-            left_out = {"", *self.control}
-            rows = [[self.tokens.get(id, "") for id in row] for row in rows]
-            rows = [[token for token in row if token not in left_out] for row in rows]
-            texts = [self._processor.decode_pieces(row) for row in rows]
-        # Spaces that were spelled in bytes, or of pieces that are not in the model
-        texts = [text.replace(SPACE, " ") for text in texts]
-        strips = self.proto.normalizer_spec.remove_extra_whitespaces
-        return [text.strip(" ") for text in texts] if strips else texts
 
     def pieces(self, ids):
         """Returns a label for each id of one sequence: its text, "<0xE2>" for a byte, or "</s>"."""
@@ -166,13 +140,21 @@ class SentencePieceTokenizer:
 
     @functools.cached_property
     def token_bytes(self):
-        """The bytes of each id, as a list of bytes; empty for control ids and unused ids."""
-        byte = re.compile("<0x([0-9A-F]{2})>").fullmatch
-        pieces = [self.tokens.get(id, "") for id in range(self.vocab_size)]
-        pieces = ["" if piece in self.control else piece for piece in pieces]
-        texts = [piece.replace(SPACE, " ").encode() for piece in pieces]
-        spelled = zip(map(byte, pieces), texts)
-        return [bytes.fromhex(match[1]) if match else text for match, text in spelled]
+        """See `Tokenizer`, as for the following properties."""
+        special = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+        unknown = self._processor.id_to_piece(self._processor.unk_id())
+        special[unknown] = self.proto.trainer_spec.unk_surface.encode()
+        special |= dict.fromkeys(self.control, b"")
+        tokens = [self.tokens.get(id, "") for id in range(self.vocab_size)]
+        return [special.get(token, token.encode()) for token in tokens]
+
+    @property
+    def strips(self):
+        return self.proto.normalizer_spec.remove_extra_whitespaces
+
+    @property
+    def adds_space(self):
+        return self.proto.normalizer_spec.add_dummy_prefix
 
     @functools.cached_property
     def _processor(self):

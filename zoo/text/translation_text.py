@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.errors import TaskError
-from zoo.text.checks import checked_texts
 from zoo.text.layout import join_sentences, split_long, split_sentences
 from zoo.text.sentencepiece import LANGUAGE
+from zoo.text.tokenizer import checked_texts
 
 
 class ScoredText(NamedTuple):

@@ -1,10 +1,45 @@
-"""What every tokenizer refuses: texts that are not text, and ids that are not in its vocabulary."""
+"""What all tokenizers share: ids to text, and the checks of texts and ids."""
 
 import operator
 
 import numpy as np
 
 from zoo.errors import TokenizerError
+
+
+class Tokenizer:
+    """Base class of tokenizers; a subclass also encodes texts.
+
+    Attributes:
+        vocab_size: number of ids.
+        prefix: ids at the beginning of each text.
+        token_bytes: list of bytes: the UTF-8 of each id, which may be a part of a character; empty
+            for control tokens.
+        space: character that is a space in decoded text.
+        strips: whether decoded text has no spaces at its ends.
+        adds_space: whether the first token of a text begins with a space that is not in the text.
+    """
+
+    prefix, space, strips, adds_space = (), " ", False, False
+
+    def decode(self, ids):
+        """Decodes sequences of ids; control tokens are left out.
+
+        Args:
+            ids: a sequence of integers in [0, vocab_size) per text: lists, an array or a tensor.
+
+        Returns:
+            list of str. Bytes that are not UTF-8 become U+FFFD.
+
+        Raises:
+            TokenizerError: if an id is not in the vocabulary, or an item is not a sequence of ids.
+        """
+        rows = [checked_ids(row, self.vocab_size) for row in ids]
+        texts = [b"".join([self.token_bytes[id] for id in row]) for row in rows]
+        texts = [text.decode(errors="replace").replace(self.space, " ") for text in texts]
+        if self.strips:
+            return [text.strip(" ") for text in texts]
+        return [text.removeprefix(" ") for text in texts] if self.adds_space else texts
 
 
 def checked_texts(texts):
