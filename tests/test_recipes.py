@@ -249,7 +249,7 @@ def test_unbalanced_classes_and_the_best_epoch(tmp_path, capsys):
     best = losses.index(min(losses))
     assert best < len(rows) - 1 == min(best + 2, 19), "the run has stopped after its best epoch"
     assert metrics["best_epoch"] == metrics["tested_epoch"] == best + 1
-    assert f"after the best, {best + 1}, of {len(rows)} epochs" in output
+    assert f"after epoch {best + 1} of {len(rows)} (best: {best + 1})" in output
     assert abs(metrics["test_accuracy"] - float(rows[best]["val_accuracy"])) < 1e-6
 
 
