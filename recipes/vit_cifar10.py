@@ -59,8 +59,6 @@ class Config(ImageSettings):
     ema_momentum: float = 0.999
 
     label_smoothing: float = 0.1
-    """Number of times an image occurs in its batch, each with a different augmentation; an epoch
-    then has that many times the steps."""
     crop_padding: int = 4
     min_crop_area: float | None = None
     flip_probability: float = 0.5
