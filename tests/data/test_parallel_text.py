@@ -93,8 +93,8 @@ def test_files_that_cannot_be_read(tmp_path):
         (b"", none),
         (b"\t\n \t \n", none),
         ("go\tve\nyear\taño\n".encode("latin-1"), r"bad.txt, line 2, is not UTF-8 .*at byte 7"),
-        ("a\tb".encode("utf-16"), "is not text in UTF-8, but UTF-16 or binary"),
-        ("a\tb".encode("utf-16-be"), "is not text in UTF-8, but UTF-16 or binary"),
+        ("a\tb".encode("utf-16"), "bad.txt is UTF-16 or binary. Convert it to text in UTF-8"),
+        ("a\tb".encode("utf-16-be"), "bad.txt is UTF-16 or binary. Convert it to text in UTF-8"),
         (gzip.compress(b"a\tb\n")[:-9], "bad.txt cannot be read: "),
         (b"a\tb\n\nno tab here\nc\td\n", "line 3, has no tab. .*: source, tab, target. It begins"),
     ):

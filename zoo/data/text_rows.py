@@ -25,7 +25,7 @@ def read_lines(path):
             lines = gzip.GzipFile(fileobj=file) if is_gzip else file
             for number, line in enumerate(lines, start=1):
                 if number == 1 and b"\0" in line[:4]:
-                    raise DataError(f"{path} is not text in UTF-8, but UTF-16 or binary. Convert it.")
+                    raise DataError(f"{path} is UTF-16 or binary. Convert it to text in UTF-8.")
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
