@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import resource
 import shutil
 import signal
 import time
@@ -14,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from zoo.errors import UserError
+from zoo.files import WriteError
 from zoo.training import checkpoint as checkpoint_module
 from zoo.training import checkpoint_file as files
 from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
@@ -301,6 +303,18 @@ def test_a_write_that_was_cut_off_leaves_no_trace(interrupted, tmp_path, monkeyp
     (half / "state.index").write_bytes(b"half")
     assert train(tmp_path)[1] == 5
     assert not half.exists()
+
+
+def test_a_full_disk_is_named(tmp_path):
+    """Here, files of at most 1,000 bytes are allowed."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(WriteError, match="step_00000001 cannot be written: File too large"):
+            train(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [*(tmp_path / "checkpoints").iterdir()]
 
 
 # --- divergence ----------------------------------------------------------------------------------
