@@ -306,15 +306,15 @@ def test_a_write_that_was_cut_off_leaves_no_trace(interrupted, tmp_path, monkeyp
 
 
 def test_a_full_disk_is_named(tmp_path):
-    """Here, files of at most 1,000 bytes are allowed."""
+    """Here, the system allows files of at most 1,000 bytes from the second step on."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    fill = Meanwhile(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1])), begin=2)
     try:
-        with pytest.raises(WriteError, match="step_00000001 cannot be written: File too large"):
-            train(tmp_path)
+        with pytest.raises(WriteError, match="step_00000002 cannot be written: File too large"):
+            train(tmp_path, before=[fill])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not [*(tmp_path / "checkpoints").iterdir()]
+    assert steps(tmp_path / "checkpoints") == [(0, 1)]
 
 
 # --- divergence ----------------------------------------------------------------------------------
