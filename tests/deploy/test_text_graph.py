@@ -50,7 +50,8 @@ def bert(**options):
 def gpt2(**options):
     files = gpt2_tokenizer()
     vocab, merges = json.loads(files["vocab.json"]), files["merges.txt"].split("\n")[1:-1]
-    return byte_level_bpe(vocab, map(str.split, merges), ["<|endoftext|>"], **options)
+    vocab["<unknown>"] = len(vocab)
+    return byte_level_bpe(vocab, map(str.split, merges), ["<|endoftext|>", "<unknown>"], **options)
 
 
 # Their graphs are made anew in each test: TensorFlow drops their models when a seed is set.

@@ -204,7 +204,10 @@ def test_published_symbols_are_as_in_the_library(published):
         assert found == text.strip(" ") or tokenizer.unknown in row
     [row] = tokenizer.encode(["the<sep>漢"])
     assert tokenizer.pieces(row)[-4:] == ["<sep>", "<0xE6>", "<0xBC>", "<0xA2>"]
-    own = SentencePieceTokenizer(tokenizer.model)
+    proto, own = tokenizer.proto, SentencePieceTokenizer(tokenizer.model)
+    proto.denormalizer_spec.precompiled_charsmap = b"rules"
+    with pytest.raises(TokenizerError, match="with denormalization is not supported"):
+        SentencePieceTokenizer(proto.SerializeToString())
     assert own.encode(texts) == library.encode(texts)
     assert own.control == ("<s>", "</s>", "<mask>")
 

@@ -188,9 +188,9 @@ def _byte_pair_model(tokenizer):
         if token in BYTE_OF or token in scores:
             letters = bytes(map(BYTE_OF.get, token)).decode("latin-1").replace("\0", _NUL)
             model.pieces.add(piece=letters, score=scores.get(token, 0))
-        else:  # it is not text
-            model.pieces.add(piece=token, type=model.SentencePiece.CONTROL)
-    model.pieces.add(piece="<unknown>", type=model.SentencePiece.UNKNOWN)  # required, not used
+        else:  # it is not text, and has a name that no text has
+            model.pieces.add(piece=f"▁{id}", type=model.SentencePiece.CONTROL)
+    model.pieces.add(piece="▁", type=model.SentencePiece.UNKNOWN)  # required, not used
     return model.SerializeToString()
 
 

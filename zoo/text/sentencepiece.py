@@ -129,6 +129,8 @@ class SentencePieceTokenizer(Tokenizer):
         # They follow the pieces: without them, a file that ends between two pieces is a model too.
         if not (proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
             raise TokenizerError("The SentencePiece model is not complete.")
+        if proto.denormalizer_spec.precompiled_charsmap:
+            raise TokenizerError("A SentencePiece model with denormalization is not supported.")
         return proto
 
     @functools.cached_property
@@ -141,7 +143,8 @@ class SentencePieceTokenizer(Tokenizer):
     @functools.cached_property
     def token_bytes(self):
         """See `Tokenizer`, as for the following properties."""
-        special = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+        spelled = (p.piece for p in self.proto.pieces if p.type == p.BYTE)  # such as "<0xE2>"
+        special = {piece: bytes.fromhex(piece[3:5]) for piece in spelled}
         unknown = self._processor.id_to_piece(self._processor.unk_id())
         special[unknown] = self.proto.trainer_spec.unk_surface.encode()
         special |= dict.fromkeys(self.control, b"")
