@@ -1,4 +1,3 @@
-
 """Marian, M2M100, NLLB and mBART-50 models beside the libraries transformers and CTranslate2.
 
 Tolerance of logits: 1e-4, for the same float32 operations in another order. Tokens of searches are
