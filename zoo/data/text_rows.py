@@ -79,8 +79,8 @@ class TextDataset(NamedTuple):
     """Training, validation and test texts.
 
     Fields:
-        train, valid, test: lists of (first, second), two str, or
-            `zoo.data.labeled_text.LabeledTexts`.
+        train, valid, test: lists of (first, second), two str; `zoo.data.labeled_text.LabeledTexts`;
+            or tokenized, `zoo.data.token_store.TokenExamples`.
         notes: lines about rows that are not used.
         class_names: of labeled texts, the name of each label.
     """

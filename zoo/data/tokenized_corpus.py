@@ -123,7 +123,7 @@ def load_corpus(folder, special):
         EncodedPairs(Sequences.load(folder / name), special) for name in ("train", "valid")
     )
     texts = json.loads((folder / "texts.json").read_text())
-    data = TextDataset(train, valid, [*map(tuple, texts["test"])], texts["notes"])
+    data = TextDataset(train, valid, [*map(tuple, texts["test"])], tuple(texts["notes"]))
     return data, tuple(load_tokenizer(folder, side) for side in ("source", "target"))
 
 
