@@ -58,6 +58,21 @@ def in_xla_context():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
+def in_loop():
+    """Whether the TensorFlow graph that is being made is the body of a `while_loop`."""
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util_v2
+
+    return control_flow_util_v2.in_while_loop_defun(tf.compat.v1.get_default_graph())
+
+
+def xla_barrier(x):
+    """`x`, which XLA does not merge with what is computed from it. It has no gradient."""
+    from tensorflow.compiler.tf2xla.python import xla
+
+    return xla.optimization_barrier(x)[0]
+
+
 def maximum(x, axis, keepdims=False):
     """`ops.max`, also of batches without rows, which Keras refuses without `initial`."""
     if keras.backend.backend() == "torch":  # there, `initial` is always on the CPU

@@ -109,6 +109,18 @@ def test_no_matrix_is_copied_for_a_single_row():
     assert not re.search(MATRIX + r"\S* (copy|transpose)\(", program)
 
 
+def test_a_matrix_is_transposed_once_for_a_few_rows():
+    """Before the steps of a search, in each of which it would take longer than the product."""
+    _, call = make("tied", "float32")
+    x, steps = normal(3, WIDTH), of_steps(call)
+    found, expected = compiled(steps)(x), tf.function(steps, autograph=False)(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)  # sums in another order
+    program = compiled(steps).experimental_get_compiler_ir(x)(stage="optimized_hlo")
+    loop = re.search(r"^%\S*while_body.*?^}", program, re.MULTILINE | re.DOTALL)[0]
+    assert f"[{WIDTH},{UNITS}]" in loop and f"[{UNITS},{WIDTH}]" not in loop
+    assert not re.search(MATRIX + r"\S* (copy|transpose)\(", loop)
+
+
 @pytest.mark.parametrize("kind", ["dense", "tied", "untied", "capped"])
 def test_gradients_of_bfloat16(kind):
     layer, call = make(kind, "mixed_bfloat16")

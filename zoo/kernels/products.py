@@ -5,7 +5,8 @@ least two rows, and if a matrix to be transposed is passed to the product as it 
 Otherwise it converts the operands to float32 or int32 first, which takes longer than the product.
 A single row of int8 is therefore computed as two; for one of bfloat16, this would be slower.
 Few rows of int8 take less time on the right of a large matrix.
-For a single row of float32, XLA copies a transposed matrix if a bias is added to the product.
+For a single row of float32, XLA copies a transposed matrix if a bias is added to the product; for
+2 to 63 rows it always does, in each step of a search, unless the matrix is transposed beforehand.
 """
 
 import math
@@ -32,8 +33,12 @@ def tied_logits(layer, x):
     dtype = layer.reverse_dtype or layer.compute_dtype
     with compat.without_autocast():
         matrix = ops.cast(layer.embeddings, dtype)
-    product = _bfloat16_product if dtype == "bfloat16" else tf.matmul
-    return ops.cast(product(ops.cast(x, dtype), matrix, transpose_b=True), dtype)
+    x = ops.cast(x, dtype)
+    if dtype == "bfloat16":
+        return ops.cast(_bfloat16_product(x, matrix, transpose_b=True), dtype)
+    if 1 < (x.shape[0] or 0) < 64 and compat.in_loop():  # XLA transposes before the loop
+        return tf.matmul(x, compat.xla_barrier(tf.transpose(matrix)))
+    return tf.matmul(x, matrix, transpose_b=True)
 
 
 def int8_dense(layer, x, training=None):

@@ -18,12 +18,15 @@ def top_k(values, k):
     block = max((n for n in range(64, 129) if length % n == 0), default=128)
     if length <= 4 * k * block:
         return None
-    rows = ops.shape(values)[:-1]
-    padding = [(0, 0)] * len(rows) + [(0, -length % block)]
-    blocks = ops.reshape(ops.pad(values, padding, constant_values=-math.inf), (*rows, -1, block))
-    _, best = ops.top_k(ops.max(blocks, axis=-1), k)
+    shape, count = (*ops.shape(values)[:-1], k), -(-length // block)
+    padding = [(0, 0), (0, count * block - length)]
+    blocks = ops.pad(ops.reshape(values, (-1, length)), padding, constant_values=-math.inf)
+    blocks = ops.reshape(blocks, (-1, block))
+    _, best = ops.top_k(ops.reshape(ops.max(blocks, axis=-1), (-1, count)), k)
     best = ops.sort(ops.cast(best, "int32"), axis=-1)  # equal values keep their order
-    candidates = ops.take_along_axis(blocks, best[..., None], axis=-2)
-    largest, place = ops.top_k(ops.reshape(candidates, (*rows, k * block)), k)
+    first = count * ops.arange(ops.shape(best)[0], dtype="int32")[:, None]
+    candidates = ops.take(blocks, first + best, axis=0)
+    largest, place = ops.top_k(ops.reshape(candidates, (-1, k * block)), k)
     place = ops.cast(place, "int32")
-    return largest, ops.take_along_axis(best, place // block, axis=-1) * block + place % block
+    index = ops.take_along_axis(best, place // block, axis=-1) * block + place % block
+    return ops.reshape(largest, shape), ops.reshape(index, shape)

@@ -193,8 +193,13 @@ def without_nan(outputs):
 
 
 def _compiled(graph, specs, jit_compile, **settings):
-    graph = functools.partial(graph, **settings)
-    return tf.function(graph, input_signature=specs, autograph=False, jit_compile=jit_compile)
+    """A function that is traced for `specs` only, so that calls need not look for a trace."""
+
+    def function(*tensors):
+        return graph(*tensors, **settings)
+
+    function = tf.function(function, autograph=False, jit_compile=jit_compile)
+    return function.get_concrete_function(*specs)
 
 
 def read_config(path):
