@@ -58,19 +58,13 @@ def in_xla_context():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def in_loop():
-    """Whether the TensorFlow graph that is being made is the body of a `while_loop`."""
+def graph_before_loop():
+    """The graph around the `while_loop` whose body TensorFlow is tracing; None without one."""
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util_v2
 
-    return control_flow_util_v2.in_while_loop_defun(tf.compat.v1.get_default_graph())
-
-
-def xla_barrier(x):
-    """`x`, which XLA does not merge with what is computed from it. It has no gradient."""
-    from tensorflow.compiler.tf2xla.python import xla
-
-    return xla.optimization_barrier(x)[0]
+    graph = tf.compat.v1.get_default_graph()
+    return graph.outer_graph if control_flow_util_v2.in_while_loop_defun(graph) else None
 
 
 def maximum(x, axis, keepdims=False):

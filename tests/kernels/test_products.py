@@ -116,7 +116,8 @@ def test_a_matrix_is_transposed_once_for_a_few_rows():
     found, expected = compiled(steps)(x), tf.function(steps, autograph=False)(x)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)  # sums in another order
     program = compiled(steps).experimental_get_compiler_ir(x)(stage="optimized_hlo")
-    loop = re.search(r"^%\S*while_body.*?^}", program, re.MULTILINE | re.DOTALL)[0]
+    name = re.search(r" while\(.* body=(%[\w.]+)", program)[1]
+    loop = re.search(rf"^{name} .*?^}}", program, re.MULTILINE | re.DOTALL)[0]
     assert f"[{WIDTH},{UNITS}]" in loop and f"[{UNITS},{WIDTH}]" not in loop
     assert not re.search(MATRIX + r"\S* (copy|transpose)\(", loop)
 

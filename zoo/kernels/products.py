@@ -31,14 +31,14 @@ def tied_logits(layer, x):
     import tensorflow as tf
 
     dtype = layer.reverse_dtype or layer.compute_dtype
-    with compat.without_autocast():
-        matrix = ops.cast(layer.embeddings, dtype)
-    x = ops.cast(x, dtype)
+    x, before = ops.cast(x, dtype), compat.graph_before_loop()
     if dtype == "bfloat16":
-        return ops.cast(_bfloat16_product(x, matrix, transpose_b=True), dtype)
-    if 1 < (x.shape[0] or 0) < 64 and compat.in_loop():  # XLA transposes before the loop
-        return tf.matmul(x, compat.xla_barrier(tf.transpose(matrix)))
-    return tf.matmul(x, matrix, transpose_b=True)
+        return ops.cast(_bfloat16_product(x, _matrix(layer, dtype), transpose_b=True), dtype)
+    if before is None or not 1 < (x.shape[0] or 0) < 64:
+        return tf.matmul(x, _matrix(layer, dtype), transpose_b=True)
+    with before.as_default():
+        transposed = tf.transpose(_matrix(layer, dtype))
+    return tf.matmul(x, transposed)
 
 
 def int8_dense(layer, x, training=None):
@@ -75,6 +75,11 @@ def int8_logits(layer, x):
         return x / (ops.stop_gradient(scale) * layer.embeddings_scale)
 
     return _of_two_rows(product, x)
+
+
+def _matrix(layer, dtype):
+    with compat.without_autocast():
+        return ops.cast(layer.embeddings, dtype)
 
 
 def _is_product(layer):
