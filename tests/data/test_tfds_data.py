@@ -36,7 +36,7 @@ def test_data_sets_that_are_not_there(read, name, tmp_path, monkeypatch):
     message = f"(?s)no route.*--data-dir.*{name}/[0-9].*digits.*phrasebook.*--help"
     with pytest.raises(DataError, match=message):
         read(name)
-    with pytest.raises(DataError, match="nothing is downloaded to --data-dir"):
+    with pytest.raises(DataError, match="is not prepared in .*Nothing is downloaded"):
         read(name, tmp_path)
     assert not any(tmp_path.iterdir())
 

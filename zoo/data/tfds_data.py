@@ -40,12 +40,18 @@ def prepared_builder(name, data_dir):
             f"its data sets. {_ADVICE}"
         ) from None
     if not builder.is_prepared():
-        _download(builder, data_dir)
+        if data_dir is not None:
+            raise DataError(
+                f"{builder.info.full_name} is not prepared in {data_dir} (looked in "
+                f"{builder.data_path}). Nothing is downloaded to --data-dir; without it, the data "
+                "set is downloaded to the default folder of TensorFlow Datasets."
+            )
+        _download(builder)
         builder = tfds.builder(name)  # the old one does not see files that another process prepared
     return builder
 
 
-def _download(builder, data_dir):
+def _download(builder):
     """Downloads and prepares a data set; the `DataError` if that fails names alternatives."""
     from tensorflow_datasets.core.download import downloader
 
@@ -53,8 +59,6 @@ def _download(builder, data_dir):
     downloader.MAX_RETRIES = 2
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     try:
-        if data_dir is not None:
-            raise DataError(f"nothing is downloaded to --data-dir, {data_dir}")
         with locked(pathlib.Path(builder.data_path)):  # one of several workers downloads
             builder.download_and_prepare()
     except Exception as error:  # network, disk and server errors of any type
