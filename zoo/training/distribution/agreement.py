@@ -17,11 +17,13 @@ def sum_over_workers(strategy, numbers):
     """Sums a tensor over all workers, all of which must call this."""
     # Every replica contributes the value of its worker.
     replicas = strategy.num_replicas_in_sync // num_workers(strategy)
-    return _summing(strategy)(numbers).numpy() / replicas
+    return _summing(strategy, tuple(numbers.shape), numbers.dtype)(numbers).numpy() / replicas
 
 
 @functools.cache
-def _summing(strategy):
+def _summing(strategy, shape, dtype):
+    """A function of numbers of a shape and dtype: TensorFlow warns of one that is traced anew."""
+
     @tf.function  # called eagerly, TensorFlow logs a performance warning
     def over_replicas(numbers):
         # Without identity, the replicas of a worker would share one tensor, which counts once.
