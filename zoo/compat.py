@@ -11,6 +11,7 @@ from keras.src.backend import AutocastScope, compute_output_spec
 from keras.src.backend import get_keras_mask as get_keras_mask
 from keras.src.backend import set_keras_mask as set_keras_mask
 from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import in_stateless_scope
 from keras.src.initializers.random_initializers import RandomInitializer as RandomInitializer
 from keras.src.layers.layer import CallContext
 
@@ -58,13 +59,19 @@ def in_xla_context():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def graph_before_loop():
-    """The graph around the `while_loop` whose body TensorFlow is tracing; None without one."""
+def graph_around_loop():
+    """The graph around the TensorFlow loop that is being traced: nothing public tells.
+
+    None outside of loops, and in a stateless scope of Keras, in which variables may be tensors of
+    the loop.
+    """
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util_v2
 
     graph = tf.compat.v1.get_default_graph()
-    return graph.outer_graph if control_flow_util_v2.in_while_loop_defun(graph) else None
+    if in_stateless_scope() or not control_flow_util_v2.in_while_loop_defun(graph):
+        return None
+    return graph.outer_graph
 
 
 def maximum(x, axis, keepdims=False):

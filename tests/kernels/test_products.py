@@ -109,17 +109,32 @@ def test_no_matrix_is_copied_for_a_single_row():
     assert not re.search(MATRIX + r"\S* (copy|transpose)\(", program)
 
 
-def test_a_matrix_is_transposed_once_for_a_few_rows():
-    """Before the steps of a search, in each of which it would take longer than the product."""
+@pytest.mark.parametrize("rows, once", [(2, True), (32, True), (33, False)])
+def test_a_matrix_is_transposed_once_for_a_few_rows(rows, once):
+    """Before the steps of a search: a product with a transposed matrix takes longer."""
     _, call = make("tied", "float32")
-    x, steps = normal(3, WIDTH), of_steps(call)
+    x, steps = normal(rows, WIDTH), of_steps(call)
     found, expected = compiled(steps)(x), tf.function(steps, autograph=False)(x)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)  # sums in another order
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)  # sums in another order
     program = compiled(steps).experimental_get_compiler_ir(x)(stage="optimized_hlo")
     name = re.search(r" while\(.* body=(%[\w.]+)", program)[1]
     loop = re.search(rf"^{name} .*?^}}", program, re.MULTILINE | re.DOTALL)[0]
-    assert f"[{WIDTH},{UNITS}]" in loop and f"[{UNITS},{WIDTH}]" not in loop
-    assert not re.search(MATRIX + r"\S* (copy|transpose)\(", loop)
+    assert (f"[{WIDTH},{UNITS}]" in loop) == once  # transposed
+    assert (f"[{UNITS},{WIDTH}]" in loop) != once  # as it is stored
+
+
+def test_a_matrix_that_is_a_tensor_of_the_loop():
+    """Keras's stateless calls pass the values of variables."""
+    layer, _ = make("tied", "float32")
+
+    def step(index, matrix, _):
+        logits, _ = layer.stateless_call([matrix], [], normal(2, WIDTH), reverse=True)
+        return index + 1, 2.0 * matrix, logits
+
+    start = (0, tf.convert_to_tensor(layer.embeddings), tf.zeros((2, UNITS)))
+    found = compiled(lambda: tf.while_loop(lambda index, *_: index < 2, step, start)[2])()
+    expected = 2 * layer(normal(2, WIDTH), reverse=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # sums in another order
 
 
 @pytest.mark.parametrize("kind", ["dense", "tied", "untied", "capped"])

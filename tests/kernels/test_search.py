@@ -2,8 +2,10 @@
 
 from unittest import mock
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from zoo.kernels.search import top_k
@@ -24,3 +26,14 @@ def test_top_k(k, length):
     np.testing.assert_array_equal(indices, order)
     np.testing.assert_array_equal(np.take_along_axis(values, indices, axis=-1), expected)
     assert top_k(values[..., : 4 * k * 64], k) is None, "a short axis"
+
+
+@pytest.mark.parametrize("shape", [(4099,), (5, 4099), (2, 3, 4099)])
+def test_top_k_of_any_number_of_rows(shape):
+    """Also in a graph, in which the number is not known."""
+    values = np.random.default_rng(0).normal(size=shape).astype("float32")
+    spec = tf.TensorSpec((*[None] * (len(shape) - 1), 4099), tf.float32)
+    found = tf.function(lambda x: top_k(x, 2), input_signature=[spec])(values)
+    for one, other in zip(found, ops.top_k(values, 2)):
+        np.testing.assert_array_equal(one, other)
+    assert top_k(keras.KerasTensor((None, 4099)), 2) is None

@@ -85,6 +85,25 @@ def test_a_change_of_the_models_variables_takes_effect(saved):
     assert dense and answers(task) != before
 
 
+def test_a_compiled_search_computes_with_new_values():
+    """It transposes the embeddings before its steps, in each call."""
+    translator = small_translator(num_layers=1)
+    texts = ["the cat sat", "a dog"]
+    before = translator.n_best(texts, beam_size=4)
+    embeddings = translator.model.target_embedding.embeddings
+    embeddings.assign(np.roll(embeddings, 1, axis=0))
+    assert translator.n_best(texts, beam_size=4) != before
+    embeddings.assign(np.roll(embeddings, -1, axis=0))
+    assert translator.n_best(texts, beam_size=4) == before
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 12, 3), (2, 12, 8, 3), (8, 12, 3), (2, 8, 12, 1)])
+def test_images_of_another_shape(shape):
+    message = r"must be float32 \(None, 8, 12, 3\)\. Received: float32 \("
+    with pytest.raises(TaskError, match=message):
+        small_classifier(num_layers=1).outputs(np.zeros(shape, np.float32))
+
+
 @pytest.mark.parametrize("make", MAKE[1:])
 def test_an_assigned_model_must_fit(make):
     """The tokenizers of different kinds have vocabularies of different sizes."""

@@ -5,8 +5,9 @@ least two rows, and if a matrix to be transposed is passed to the product as it 
 Otherwise it converts the operands to float32 or int32 first, which takes longer than the product.
 A single row of int8 is therefore computed as two; for one of bfloat16, this would be slower.
 Few rows of int8 take less time on the right of a large matrix.
-For a single row of float32, XLA copies a transposed matrix if a bias is added to the product; for
-2 to 63 rows it always does, in each step of a search, unless the matrix is transposed beforehand.
+For a single row of float32, XLA copies a transposed matrix if a bias is added to the product. For a
+few rows, the product with a transposed matrix takes up to four times as long as with one that was
+transposed before, once for all steps of a search.
 """
 
 import math
@@ -14,6 +15,8 @@ import math
 from keras import ops
 
 from zoo import compat
+
+_FEW_ROWS = range(2, 33)  # of float32, for which a matrix is transposed before a loop
 
 
 def bfloat16_dense(layer, x):
@@ -25,18 +28,22 @@ def bfloat16_dense(layer, x):
 
 
 def tied_logits(layer, x):
-    """The product of a matrix with the embeddings of a `zoo.layers.dense.ReversibleEmbedding`."""
+    """The product of a matrix with the embeddings of a `zoo.layers.dense.ReversibleEmbedding`.
+
+    A loop in which it is computed, such as a search, must not change the embeddings.
+    """
     if not _is_product(layer):
         return None
     import tensorflow as tf
 
     dtype = layer.reverse_dtype or layer.compute_dtype
-    x, before = ops.cast(x, dtype), compat.graph_before_loop()
+    x = ops.cast(x, dtype)
     if dtype == "bfloat16":
         return ops.cast(_bfloat16_product(x, _matrix(layer, dtype), transpose_b=True), dtype)
-    if before is None or not 1 < (x.shape[0] or 0) < 64:
+    around = compat.graph_around_loop()
+    if around is None or x.shape[0] not in _FEW_ROWS or compat.call_training():
         return tf.matmul(x, _matrix(layer, dtype), transpose_b=True)
-    with before.as_default():
+    with around.as_default():
         transposed = tf.transpose(_matrix(layer, dtype))
     return tf.matmul(x, transposed)
 
@@ -78,6 +85,7 @@ def int8_logits(layer, x):
 
 
 def _matrix(layer, dtype):
+    """The embeddings in full precision, which a call of the layer in mixed precision would cast."""
     with compat.without_autocast():
         return ops.cast(layer.embeddings, dtype)
 

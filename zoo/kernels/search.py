@@ -14,19 +14,20 @@ def top_k(values, k):
     Returns:
         (values, indices int32), each [..., k]; or None if the axis is short.
     """
-    length = values.shape[-1]
+    shape, length = ops.shape(values), values.shape[-1]
     block = max((n for n in range(64, 129) if length % n == 0), default=128)
-    if length <= 4 * k * block:
+    if length <= 4 * k * block or any(n is None for n in shape):  # of a `keras.Input`
         return None
-    shape, count = (*ops.shape(values)[:-1], k), -(-length // block)
+    count = -(-length // block)  # blocks of a row
     padding = [(0, 0), (0, count * block - length)]
-    blocks = ops.pad(ops.reshape(values, (-1, length)), padding, constant_values=-math.inf)
-    blocks = ops.reshape(blocks, (-1, block))
+    values = ops.pad(ops.reshape(values, (-1, length)), padding, constant_values=-math.inf)
+    blocks = ops.reshape(values, (-1, block))
     _, best = ops.top_k(ops.reshape(ops.max(blocks, axis=-1), (-1, count)), k)
     best = ops.sort(ops.cast(best, "int32"), axis=-1)  # equal values keep their order
-    first = count * ops.arange(ops.shape(best)[0], dtype="int32")[:, None]
-    candidates = ops.take(blocks, first + best, axis=0)
-    largest, place = ops.top_k(ops.reshape(candidates, (-1, k * block)), k)
+    # Whole blocks are taken: XLA takes the values one by one if each has an index.
+    first_block = count * ops.arange(ops.shape(best)[0], dtype="int32")[:, None]
+    candidates = ops.reshape(ops.take(blocks, first_block + best, axis=0), (-1, k * block))
+    largest, place = ops.top_k(candidates, k)
     place = ops.cast(place, "int32")
     index = ops.take_along_axis(best, place // block, axis=-1) * block + place % block
-    return ops.reshape(largest, shape), ops.reshape(index, shape)
+    return tuple(ops.reshape(x, (*shape[:-1], k)) for x in (largest, index))
