@@ -44,7 +44,7 @@ MODELS = [
 
 @pytest.mark.slow
 @pytest.mark.xla
-@pytest.mark.parametrize("make, settings", MODELS, ids=str)
+@pytest.mark.parametrize("make, settings", MODELS, ids=lambda x: getattr(x, "__name__", str(x)))
 def test_every_kind_of_model_is_exported(make, settings, tmp_path):
     """Which compares answers, see test_an_export_that_answers_otherwise_is_not_kept."""
     assert (zoo.export(make(**settings), tmp_path / "1") / "export.json").is_file()
