@@ -105,9 +105,10 @@ class Task:
             TaskError: if the tensors do not fit `specs`, or the model computes NaN.
         """
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        given = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
-        specs = specs or given
-        if not all(map(tf.TensorSpec.is_compatible_with, specs, given)):
+        given = tuple(map(tf.TensorSpec.from_tensor, tensors))
+        if specs is None:
+            specs = given
+        elif not all(map(tf.TensorSpec.is_compatible_with, specs, given)):
             wanted, given = (
                 ", ".join(f"{spec.dtype.name} {spec.shape}" for spec in each)
                 for each in (specs, given)
