@@ -1,4 +1,4 @@
-"""The order of the rooms, from the bottom to the top, and the size of what is in them.
+"""The order of the rooms, from the bottom to the top.
 
 A module imports modules of its own room and of rooms below, also within functions; no two modules
 import each other, not even by way of others.
@@ -152,34 +152,3 @@ def own_names(path):
 def is_private(name):
     public = {"_replace", "_asdict", "_fields", "_make", "_exit", "_meta"}  # `os._exit` and others
     return name.startswith("_") and not name.startswith("__") and name not in public
-
-
-def lines_of_code(node, path):
-    """Of the body, without the docstring, comments and empty lines."""
-    body = node.body[1:] if ast.get_docstring(node) else node.body
-    start = body[0].lineno - 1 if body else node.end_lineno
-    lines = path.read_text().splitlines()[start : node.end_lineno]
-    return sum(bool(line.strip()) and line.strip()[0] != "#" for line in lines)
-
-
-def functions(path):
-    return [node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)]
-
-
-def test_no_file_is_long():
-    assert not {place(path) for path in FILES if len(path.read_text().splitlines()) > 330}
-
-
-def test_no_function_is_long():
-    sizes = {(place(p), node.name): lines_of_code(node, p) for p in FILES for node in functions(p)}
-    assert not {name: size for name, size in sizes.items() if size > 40}
-
-
-def test_no_constructor_has_many_arguments():
-    long = set()
-    for path in MODULES.values():
-        for node in functions(path):
-            count = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs) - 1  # self
-            if node.name == "__init__" and count > 15:
-                long.add((place(path), count))
-    assert not long

@@ -33,7 +33,7 @@ class ExportError(UserError):
     """A model cannot be exported, or the outputs of the export differ; the message says why."""
 
 
-def checked(name, value, number, low=-math.inf, high=math.inf):
+def as_number(name, value, number, low=-math.inf, high=math.inf):
     """Converts an option to `number`, int or float; raises `TaskError` if it is out of range.
 
     NaN, infinity, bools, and floats in place of ints are errors as well.
@@ -60,7 +60,7 @@ def check_choice(name, value, choices):
 def check_at_least_1(**numbers):
     """Raises ValueError unless the numbers are integers of at least 1."""
     for name, number in numbers.items():
-        checked(name, number, int, 1)
+        as_number(name, number, int, 1)
 
 
 def describe_string(text):

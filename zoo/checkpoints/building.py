@@ -2,7 +2,7 @@
 
 import re
 
-from zoo.errors import checked
+from zoo.errors import as_number
 
 # The tensors of heads, also of other tasks and of pre-training.
 HEADS = r"(cls|fc|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
@@ -20,7 +20,7 @@ def head_classes(tensors, class_names, options):
     """
     requested, count = options.pop("num_classes", None), len(class_names)
     if requested is not None:
-        count = checked("num_classes", requested, int, 0, MAX_CLASSES)
+        count = as_number("num_classes", requested, int, 0, MAX_CLASSES)
     if count == len(class_names) > 0:
         return class_names, False
     new = f"the classification head is new, with {count} classes."
@@ -41,5 +41,5 @@ def create_model(create, settings, options):
     settings = {**settings, **options}
     for name, maximum in _MAXIMA.items():
         if settings.get(name) is not None:
-            checked(name, settings[name], int, 1, maximum)
+            as_number(name, settings[name], int, 1, maximum)
     return create(**settings)

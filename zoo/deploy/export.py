@@ -10,7 +10,7 @@ import tempfile
 from importlib.metadata import version
 
 from zoo.deploy.readme import readme
-from zoo.errors import ExportError, checked
+from zoo.errors import ExportError, as_number
 from zoo.models.base import dtype_name
 from zoo.models.vit import ViT
 from zoo.tasks.classifier import Classifier, ImageReader, TextReader
@@ -155,22 +155,22 @@ def _options(model, given):
     """The checked options of this kind of model, by default for those that are not given."""
     options = {}
     if isinstance(model, GenerationTask):
-        n = checked("n_best", given.get("n_best", 1), int, 1)
+        n = as_number("n_best", given.get("n_best", 1), int, 1)
         beam_size = given.get("beam_size", max(n, model.beam_size))
         length_penalty = given.get("length_penalty", model.length_penalty)
         options["n_best"] = n
-        options["beam_size"] = checked("beam_size", beam_size, int, n)
-        options["length_penalty"] = checked("length_penalty", length_penalty, float)
+        options["beam_size"] = as_number("beam_size", beam_size, int, n)
+        options["length_penalty"] = as_number("length_penalty", length_penalty, float)
     if isinstance(model, Translator):
         options["sentences"] = given.get("sentences", True)
     if isinstance(model, TextGenerator):
         most, limit = given.get("max_new_tokens"), model.model.max_length
-        most = None if most is None else checked("max_new_tokens", most, int, 1, limit)
+        most = None if most is None else as_number("max_new_tokens", most, int, 1, limit)
         options["max_new_tokens"] = most
     if isinstance(model, Classifier):
         classes = len(model.class_names)
         default = classes if model.problem == "multi_label" else min(5, classes)
-        options["top_k"] = checked("top_k", given.get("top_k", default), int, 1, classes)
+        options["top_k"] = as_number("top_k", given.get("top_k", default), int, 1, classes)
     if isinstance(model.model, ViT):
         options["dynamic_size"] = given.get("dynamic_size", False)
     for name in given.keys() - options.keys():

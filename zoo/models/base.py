@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from zoo import compat, kernels
-from zoo.errors import checked
+from zoo.errors import as_number
 from zoo.layers.blocks import TransformerBlock
 from zoo.layers.config import ConfigMixin, build_layers, check_not_quantized, quantization_mode
 from zoo.layers.normalization import LayerNormalization
@@ -50,7 +50,7 @@ class ZooModel(ConfigMixin, keras.Model):
 
     def head_layer(self, name):
         """The layer from features to logits, in full precision; without classes the identity."""
-        if not checked("num_classes", self.num_classes, int, 0):
+        if not as_number("num_classes", self.num_classes, int, 0):
             return keras.layers.Identity(dtype=self.variable_dtype, name=name)
         return keras.layers.Dense(
             self.num_classes,

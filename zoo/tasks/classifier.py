@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.preprocessing import ImagePreprocessing
-from zoo.errors import TaskError, checked
+from zoo.errors import TaskError, as_number
 from zoo.tasks.task import Task, TextTask, without_nan
 from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
 from zoo.text.translation_text import encode
@@ -137,14 +137,14 @@ class Classifier:
         classes = len(self.class_names)
         if top_k is None and threshold is None:
             top_k, threshold = (None, 0.5) if self.problem == "multi_label" else (1, None)
-        top_k = classes if top_k is None else checked("top_k", top_k, int, 1)
+        top_k = classes if top_k is None else as_number("top_k", top_k, int, 1)
         least = np.asarray(0.0 if threshold is None else threshold)
         if least.shape not in ((), (classes,)):
             raise TaskError(
                 f"threshold must be a number, or one for each of the {classes} classes. "
                 f"Received: {least.size} numbers."
             )
-        least = [checked("threshold", number, float, 0, 1) for number in least.ravel().tolist()]
+        least = [as_number("threshold", number, float, 0, 1) for number in least.ravel().tolist()]
         return top_k, np.broadcast_to(np.float32(least), classes)
 
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from zoo import decoding
 from zoo.decoding import SearchOptions
-from zoo.errors import checked
+from zoo.errors import as_number
 from zoo.tasks import shortlist
 from zoo.tasks.task import TextTask, without_nan
 from zoo.text.translation_text import ScoredText
@@ -56,10 +56,12 @@ class GenerationTask(TextTask):
         limits = dict.fromkeys(("min_length", "min_new_tokens", "no_repeat_ngram_size"), sizes)
         limits["repetition_penalty"] = (float, 1e-3)
         for name in values.keys() & limits.keys():
-            values[name] = checked(name, values[name], *limits[name])
+            values[name] = as_number(name, values[name], *limits[name])
         if "suppress_tokens" in values:
             last = self._tokenizers()[-1].vocab_size - 1
-            ids = {checked("suppress_tokens", id, int, 0, last) for id in values["suppress_tokens"]}
+            ids = {
+                as_number("suppress_tokens", id, int, 0, last) for id in values["suppress_tokens"]
+            }
             values["suppress_tokens"] = tuple(sorted(ids))
         return SearchOptions(**values)  # a TypeError if an option is unknown
 
@@ -85,11 +87,11 @@ class GenerationTask(TextTask):
             TaskError: if a text is too long, an option is invalid or outputs are NaN.
         """
         rows, most, options, answers = self._prepared(texts, **options)
-        n = checked("n", n, int, 1, MAX_BEAM_SIZE)
+        n = as_number("n", n, int, 1, MAX_BEAM_SIZE)
         beam_size = max(n, self.beam_size) if beam_size is None else beam_size
         alpha = self.length_penalty if length_penalty is None else length_penalty
-        alpha = np.float32(checked("length_penalty", alpha, float))
-        beam_size = checked("beam_size", beam_size, int, n, MAX_BEAM_SIZE)
+        alpha = np.float32(as_number("length_penalty", alpha, float))
+        beam_size = as_number("beam_size", beam_size, int, n, MAX_BEAM_SIZE)
         settings = {"beam_size": beam_size, "best_only": n == 1, "options": options}
 
         def search(batch):
@@ -123,10 +125,10 @@ class GenerationTask(TextTask):
             TaskError: see `n_best`.
         """
         rows, most, options, answers = self._prepared(texts, **options)
-        n, seed = checked("n", n, int, 1), checked("seed", seed, int, 0)
-        temperature = np.float32(checked("temperature", temperature, float, 1e-3))
-        top_k = None if top_k is None else checked("top_k", top_k, int, 1)
-        top_p = np.float32(1.0 if top_p is None else checked("top_p", top_p, float, 1e-6, 1.0))
+        n, seed = as_number("n", n, int, 1), as_number("seed", seed, int, 0)
+        temperature = np.float32(as_number("temperature", temperature, float, 1e-3))
+        top_k = None if top_k is None else as_number("top_k", top_k, int, 1)
+        top_p = np.float32(1.0 if top_p is None else as_number("top_p", top_p, float, 1e-6, 1.0))
 
         def draw(batch):
             (first, *others), length, buffer = self._inputs(batch, most, options)

@@ -6,7 +6,7 @@ Axes: B prompts, P tokens of a prompt, T new tokens, K hypotheses of a prompt.
 import keras
 import numpy as np
 
-from zoo.errors import checked
+from zoo.errors import as_number
 from zoo.tasks.generation import GenerationTask
 from zoo.tasks.padded_batches import LENGTHS, padded
 from zoo.text.special_tokens import SPECIAL_TOKENS
@@ -89,7 +89,7 @@ class TextGenerator(GenerationTask):
 
     def _prepared(self, prompts, max_new_tokens=None, **options):
         if max_new_tokens is not None:
-            max_new_tokens = checked("max_new_tokens", max_new_tokens, int, 1)
+            max_new_tokens = as_number("max_new_tokens", max_new_tokens, int, 1)
         special, limit = self.special_tokens, self.max_prompt_length(max_new_tokens) + 1
         control = (special.end, special.start if self.add_start_token else None)
         advice = f"Shorten it, or decrease max_new_tokens. Received: {max_new_tokens=}."

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
-from zoo.errors import TaskError, checked
+from zoo.errors import TaskError, as_number
 from zoo.tasks.padded_batches import token_batches
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 
@@ -143,7 +143,7 @@ class TextTask(Task):
         tokens = special_tokens._asdict()
         for name, token in tokens.items():
             if (name, token) != ("first", None):
-                tokens[name] = checked(f"special_tokens.{name}", token, int, 0, limit)
+                tokens[name] = as_number(f"special_tokens.{name}", token, int, 0, limit)
         self.special_tokens = SpecialTokens(**tokens)
         super().__init__(model)
 

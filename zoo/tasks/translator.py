@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.errors import TaskError, checked
+from zoo.errors import TaskError, as_number
 from zoo.tasks.generation import MAX_BEAM_SIZE, GenerationTask
 from zoo.tasks.padded_batches import padded
 from zoo.text.special_tokens import SPECIAL_TOKENS
@@ -60,9 +60,9 @@ class Translator(GenerationTask):
     ):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        self.beam_size = checked("beam_size", beam_size, int, 1, MAX_BEAM_SIZE)
-        self.length_penalty = checked("length_penalty", length_penalty, float)
-        self.length_offset = checked("length_offset", length_offset, float, 0)
+        self.beam_size = as_number("beam_size", beam_size, int, 1, MAX_BEAM_SIZE)
+        self.length_penalty = as_number("length_penalty", length_penalty, float)
+        self.length_offset = as_number("length_offset", length_offset, float, 0)
         if not isinstance(early_stopping, bool) and early_stopping != "never":
             raise TaskError(
                 f'early_stopping must be True, False or "never". Received: {early_stopping!r}.'
@@ -128,7 +128,7 @@ class Translator(GenerationTask):
     def check(self, model):
         super().check(model)
         if self.max_length is not None:
-            checked("max_length", self.max_length, int, 1, model.max_length)
+            as_number("max_length", self.max_length, int, 1, model.max_length)
 
     def _start(self, source, length, num_hypotheses):
         return self.model.start(source, length, num_hypotheses), None
@@ -201,7 +201,7 @@ class Translator(GenerationTask):
     ):
         limit, most = self.model.max_length, self.max_length
         if max_length is not None:
-            most = checked("max_length", max_length, int, 1, limit)
+            most = as_number("max_length", max_length, int, 1, limit)
         tokenizer, end = self.source_tokenizer, self.special_tokens.end
         layouts, rows = encode_parts(tokenizer, texts, limit, end, too_long, sentences)
         rows = self._rows(rows, [len(fields) // 2 for fields in layouts], target_prefix, most)

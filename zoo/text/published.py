@@ -9,7 +9,7 @@ import itertools
 import json
 
 from zoo.errors import TokenizerError, needed
-from zoo.text.tokenizer import Tokenizer, checked_texts
+from zoo.text.tokenizer import Tokenizer, as_texts
 
 CONTINUATION = "##"  # begins BERT's tokens that continue a word
 
@@ -67,7 +67,7 @@ class LibraryTokenizer(Tokenizer):
 
     def encode(self, texts):
         """Encodes texts, without control ids: a list of ids for each text."""
-        encodings = self.library.encode_batch_fast(checked_texts(texts), add_special_tokens=False)
+        encodings = self.library.encode_batch_fast(as_texts(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     @functools.cached_property

@@ -17,7 +17,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from zoo.errors import TokenizerError, check_choice
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
-from zoo.text.tokenizer import Tokenizer, checked_ids, checked_texts
+from zoo.text.tokenizer import Tokenizer, as_ids, as_texts
 
 KINDS = {"unigram": "unigram", "bpe": "bpe", "word": "word", "character": "char"}
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
@@ -79,7 +79,7 @@ class SentencePieceTokenizer(Tokenizer):
             values = {"unknown": own.unk_id(), "control": control, "vocab_size": size}
             for name, value in values.items():  # the way of a frozen dataclass
                 object.__setattr__(self, name, value)
-        checked_ids([*(self.vocab or {}).values(), self.unknown, *self.prefix], self.vocab_size)
+        as_ids([*(self.vocab or {}).values(), self.unknown, *self.prefix], self.vocab_size)
         for piece, id in (self.vocab or {}).items():
             if (last := self.tokens[id]) != piece:
                 raise TokenizerError(f"The tokens {piece!r} and {last!r} have the same id.")
@@ -99,7 +99,7 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
             TokenizerError: if `texts` is one str, or an item is not a str or has a lone surrogate.
         """
-        texts = checked_texts(texts)
+        texts = as_texts(texts)
         if self.vocab is None:
             return [[*self.prefix, *row] for row in self._processor.encode(texts)]
         matches = [self.language_prefixes and LANGUAGE.match(text) for text in texts]
@@ -112,7 +112,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def pieces(self, ids):
         """Returns a label for each id of one sequence: its text, "<0xE2>" for a byte, or "</s>"."""
-        ids = checked_ids(ids, self.vocab_size)
+        ids = as_ids(ids, self.vocab_size)
         return [self.tokens.get(id, "").replace(SPACE, " ") for id in ids]
 
     def with_prefix(self, *prefix):
@@ -200,7 +200,7 @@ def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"
             f"vocab_size must be an integer from {_SMALLEST}, the number of control ids and bytes, "
             f"to {_LARGEST}. Received: {vocab_size}."
         )
-    lines = [line for line in checked_texts(list(lines)) if line.strip()]
+    lines = [line for line in as_texts(list(lines)) if line.strip()]
     if not lines:
         raise TokenizerError("There is no text to train a tokenizer on: all lines are empty.")
     starts = ((line, start) for line in lines for start in range(0, len(line), _LONGEST_LINE))

@@ -34,7 +34,7 @@ class Tokenizer:
         Raises:
             TokenizerError: if an id is not in the vocabulary, or an item is not a sequence of ids.
         """
-        rows = [checked_ids(row, self.vocab_size) for row in ids]
+        rows = [as_ids(row, self.vocab_size) for row in ids]
         texts = [b"".join([self.token_bytes[id] for id in row]) for row in rows]
         texts = [text.decode(errors="replace").replace(self.space, " ") for text in texts]
         if self.strips:
@@ -42,7 +42,7 @@ class Tokenizer:
         return [text.removeprefix(" ") for text in texts] if self.adds_space else texts
 
 
-def checked_texts(texts):
+def as_texts(texts):
     """Texts as a list; raises `TokenizerError` for what is not a list of valid text."""
     if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
         raise TokenizerError(
@@ -60,7 +60,7 @@ def checked_texts(texts):
     return list(texts)
 
 
-def checked_ids(ids, vocab_size):
+def as_ids(ids, vocab_size):
     """A sequence of ids as a list of int; raises `TokenizerError` if it is none."""
     try:
         ids = np.asarray(ids).tolist() if hasattr(ids, "__array__") else ids

@@ -12,7 +12,7 @@ import numpy as np
 from zoo.errors import TaskError
 from zoo.text.layout import join_sentences, split_long, split_sentences
 from zoo.text.sentencepiece import LANGUAGE
-from zoo.text.tokenizer import checked_texts
+from zoo.text.tokenizer import as_texts
 
 
 class ScoredText(NamedTuple):
@@ -78,7 +78,7 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
     if not isinstance(sentences, bool):
         raise TaskError(f"sentences must be True or False. Received: sentences={sentences!r}.")
     layouts, parts = [], []
-    for text in checked_texts(texts):
+    for text in as_texts(texts):
         code = _language_code(tokenizer, text)  # of all parts
         body = text[len(code) :]
         fields = split_sentences(body) if sentences else ["", body, ""] if body.strip() else [""]

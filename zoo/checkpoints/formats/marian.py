@@ -16,7 +16,7 @@ from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.mapping import Source, assign, changed, joined, row, same
 from zoo.checkpoints.tensors import Tensors
 from zoo.decoding import SpecialTokens
-from zoo.errors import CheckpointError, checked
+from zoo.errors import CheckpointError, as_number
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import LANGUAGE
@@ -176,7 +176,7 @@ def _number(settings, name, kind, default=None):
     value = settings.get(name, default)
     with contextlib.suppress(TypeError, ValueError):
         value = kind(value)
-    return checked(name, value, kind)
+    return as_number(name, value, kind)
 
 
 def _tokenizer(model, pieces, size, pad):
