@@ -62,11 +62,11 @@ def arrays(folder, changed):
 
 
 def batches_of(config, data):
-    from zoo.data import pipeline
+    from zoo.data import image_batches
     from zoo.training.image_run import augmentation
 
     normalize, settings = data.preprocessing().normalize, {"augment": augmentation(config)}
-    batches = pipeline.training_batches(data.train, 10, config.batch_size, **settings).whole()
+    batches = image_batches.training_batches(data.train, 10, config.batch_size, **settings).whole()
     return batches.map(lambda pixels, *rest: (normalize(pixels), *rest))
 
 

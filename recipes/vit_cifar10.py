@@ -112,7 +112,7 @@ DIGITS = Config(
 
 
 def main(config):
-    from zoo.data.pipeline import steps_per_epoch
+    from zoo.data.image_batches import steps_per_epoch
     from zoo.tasks.classifier import ImageClassifier
     from zoo.training.callbacks import PatchDropoutRates
     from zoo.training.image_run import augmentation, load_images, train_classifier

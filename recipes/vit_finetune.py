@@ -114,7 +114,7 @@ PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE
 
 
 def main(config):
-    from zoo.data.pipeline import steps_per_epoch
+    from zoo.data.image_batches import steps_per_epoch
     from zoo.training.image_run import augmentation, find_images, load_images, train_classifier
     from zoo.training.run import Run
 

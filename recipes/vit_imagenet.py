@@ -69,7 +69,7 @@ class Config(ImageSettings):
 
 def main(config):
     import zoo
-    from zoo.data.pipeline import steps_per_epoch
+    from zoo.data.image_batches import steps_per_epoch
     from zoo.data.preprocessing import ImagePreprocessing
     from zoo.tasks.classifier import ImageClassifier
     from zoo.training.image_run import augmentation, load_images, train_classifier

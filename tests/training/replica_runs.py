@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import collective_all_reduce_strategy
 
 from zoo.compat import SwapEMAWeights
-from zoo.data import pipeline, token_batches
+from zoo.data import image_batches, token_batches
 from zoo.data.images import digits
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.data.tokenized_corpus import encode_pairs
@@ -74,13 +74,13 @@ def vit(
         )
     overflow = loss is OverflowOnce
     augment = Augmentation(crop_padding=1, flip_probability=0.0, randaugment_num_ops=0)
-    train = pipeline.training_batches(
+    train = image_batches.training_batches(
         data.train, 10, batch_size, augment, label_smoothing=0.1, seed=3
     )
     if overflow:  # a data set of the user's own, which every worker computes
         train = train.whole().enumerate().map(lambda step, batch: _mark(step, *batch))
     # 360 images: the last batch is of 9
-    return trainer, train, pipeline.test_batches(data.test, 10, 27)
+    return trainer, train, image_batches.evaluation_batches(data.test, 10, 27)
 
 
 def _mark(step, images, labels, weights):

@@ -4,9 +4,9 @@ import dataclasses
 
 import keras
 
+from zoo.data.image_batches import evaluation_batches, training_batches
 from zoo.data.image_folder import image_folder
 from zoo.data.images import digits, unreadable_images_named
-from zoo.data.pipeline import test_batches, training_batches
 from zoo.data.tfds_data import tfds_images
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
@@ -65,7 +65,7 @@ def train_classifier(
         data: `zoo.data.images.ImageDataset`.
         epochs, steps_per_epoch, validation_freq, callbacks: as in `fit`.
         **batches: `augment`, `label_smoothing`, `accumulation` and `min_crop_area` of
-            `zoo.data.pipeline.training_batches`.
+            `zoo.data.image_batches.training_batches`.
     """
     settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
     validated = data.test if data.valid is None else data.valid
@@ -90,7 +90,7 @@ def train_classifier(
             from_step,
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
-            validation_data=test_batches(validated, len(names), 256),
+            validation_data=evaluation_batches(validated, len(names), 256),
             validation_freq=validation_freq,
             callbacks=callbacks,
             compiled_with={

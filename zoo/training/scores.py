@@ -6,7 +6,7 @@ import math
 import numpy as np
 from tqdm import tqdm
 
-from zoo.data.pipeline import test_batches
+from zoo.data.image_batches import evaluation_batches
 from zoo.training.callbacks import best_index
 
 _SMALLEST = 1e-30  # lower bound of probabilities in a loss
@@ -23,7 +23,7 @@ def image_probabilities(classifier, images):
     Returns:
         float32 [n, K].
     """
-    batches, parts = test_batches(images, 1, _IMAGES), []
+    batches, parts = evaluation_batches(images, 1, _IMAGES), []
     progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
     for pixels, *_ in progress:
         parts.append(classifier.outputs(classifier.preprocessing.normalize(pixels).numpy()))

@@ -6,7 +6,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.data.test_worker_batches import as_replicas_get_them
-from zoo.data import pipeline, plain_text
+from zoo.data import image_batches, plain_text
 from zoo.data.image_folder import image_folder
 from zoo.data.images import Images, unreadable_images_named
 from zoo.data.preprocessing import ImagePreprocessing, random_resized_crop
@@ -23,7 +23,7 @@ IMAGES = Images(np.arange(COUNT), None, str, decoded=(PIXELS, LABELS))
 
 def batches(count=10, batch_size=10, **options):
     """The first `count` batches; five of 10 images are an epoch."""
-    dataset = pipeline.training_batches(IMAGES, CLASSES, batch_size, **options).whole()
+    dataset = image_batches.training_batches(IMAGES, CLASSES, batch_size, **options).whole()
     return [tuple(t.numpy() for t in batch) for batch in dataset.take(count)]
 
 
@@ -56,7 +56,7 @@ def test_a_later_start_continues_the_run():
 
 
 def test_parts_are_the_batch_in_order():
-    parts = pipeline.training_batches(IMAGES, CLASSES, 10, accumulation=5).whole()
+    parts = image_batches.training_batches(IMAGES, CLASSES, 10, accumulation=5).whole()
     for part, batch in zip(parts.take(2), batches(2)):
         assert len(part) == 5
         for found, expected in zip(zip(*part), batch):
@@ -70,8 +70,8 @@ def test_label_smoothing_and_weights():
         np.testing.assert_allclose(labels.max(axis=1), 0.9 + 0.1 / CLASSES, atol=1e-6)
 
 
-def test_test_batches_are_all_images_in_order_with_weights_that_make_a_mean():
-    tested = pipeline.test_batches(IMAGES, CLASSES, 16)
+def test_evaluation_batches_are_all_images_in_order_with_weights_that_make_a_mean():
+    tested = image_batches.evaluation_batches(IMAGES, CLASSES, 16)
     batches = [tuple(t.numpy() for t in batch) for batch in tested.whole()]
     found = np.concatenate([numbers(batch)[batch[2] > 0] for batch in batches])
     np.testing.assert_array_equal(found, np.arange(COUNT))
@@ -83,9 +83,11 @@ def test_test_batches_are_all_images_in_order_with_weights_that_make_a_mean():
 def test_the_end_of_training_is_not_waited_for():
     """TensorFlow ends a data set that it tunes up to a minute after the last batch is read."""
     for dataset in (
-        pipeline.training_batches(IMAGES, CLASSES, 10).whole(),
-        pipeline.test_batches(IMAGES, CLASSES, 10).whole(),
-        pipeline.training_batches(IMAGES, CLASSES, 10).parts(tf.distribute.InputContext(2, 1, 2)),
+        image_batches.training_batches(IMAGES, CLASSES, 10).whole(),
+        image_batches.evaluation_batches(IMAGES, CLASSES, 10).whole(),
+        image_batches.training_batches(IMAGES, CLASSES, 10).parts(
+            tf.distribute.InputContext(2, 1, 2)
+        ),
         plain_text.training_windows(np.arange(1000, dtype=np.int32), 4, 16).whole(),
         plain_text.evaluation_windows(np.arange(1000, dtype=np.int32), 4, 16).whole(),
     ):
@@ -95,7 +97,7 @@ def test_the_end_of_training_is_not_waited_for():
 @pytest.mark.parametrize("batch_size", [0, -1, 51])
 def test_a_bad_batch_size_is_refused(batch_size):
     with pytest.raises(UserError, match=f"from 1 to .* 50. Received: {batch_size}"):
-        pipeline.steps_per_epoch(IMAGES, batch_size)
+        image_batches.steps_per_epoch(IMAGES, batch_size)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
         images = Images(
             np.arange(50), lambda n: (files[n], tf.cast(n % CLASSES, tf.int32)), str, preprocessing
         )
-    batches = pipeline.training_batches(images, CLASSES, 44, augment, **options)
+    batches = image_batches.training_batches(images, CLASSES, 44, augment, **options)
     whole = list(batches.whole().take(2).as_numpy_iterator())
     found = as_replicas_get_them(batches, workers, replicas, 2)
     for expected, parts in zip(whole, found, strict=True):
@@ -140,7 +142,7 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
 def test_a_worker_computes_few_other_rows():
     for workers in (1, 4):
         contexts = [tf.distribute.InputContext(workers, n, workers) for n in range(workers)]
-        rows = [pipeline._worker_rows(128, context)[0] for context in contexts]
+        rows = [image_batches._worker_rows(128, context)[0] for context in contexts]
         assert [len(own) for own in rows] == [128 // workers] * workers
 
 
@@ -159,13 +161,13 @@ def test_images_that_cannot_be_read_are_named(folder):
     data = image_folder(folder).loaded((8, 8), streamed=True)
     lost = folder / "train" / "a" / "10.jpg"
     lost.write_bytes(lost.read_bytes()[:150])
-    batches = pipeline.training_batches(data.train, 2, 12, min_crop_area=0.2).whole()
+    batches = image_batches.training_batches(data.train, 2, 12, min_crop_area=0.2).whole()
     message = "1 of 36 images cannot be read. Repair or remove them: .*10.jpg cannot be read as"
     with pytest.raises(DataError, match=message), unreadable_images_named(data.train, None):
         arrays = list(batches.take(3).as_numpy_iterator())
         assert not arrays
     with unreadable_images_named(data.test):
-        assert len(list(pipeline.test_batches(data.test, 2, 3).whole())) == 2
+        assert len(list(image_batches.evaluation_batches(data.test, 2, 3).whole())) == 2
 
 
 def test_random_crops_are_parts_of_the_image(folder):

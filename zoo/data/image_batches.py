@@ -90,7 +90,7 @@ def training_batches(
     return WorkerBatches(parts)
 
 
-def test_batches(images, num_classes, batch_size):
+def evaluation_batches(images, num_classes, batch_size):
     """Returns a data set of all images in order, in batches with one-hot labels and weights.
 
     The weights are number of batches / number of images: with a summed loss, the mean over the
