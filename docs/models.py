@@ -2,10 +2,20 @@
 
 import pathlib
 
-from zoo.published import published_models
+from zoo.model_index import published_models
 
 PAGE = pathlib.Path(__file__).with_suffix(".md")
-COLUMNS = "name family parameters input license published measured status source".split()
+COLUMNS = (
+    "name",
+    "family",
+    "parameters",
+    "input",
+    "license",
+    "published",
+    "measured",
+    "status",
+    "source",
+)
 INTRODUCTION = """\
 # Published models
 

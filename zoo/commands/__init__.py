@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction
 
-from zoo import published
+from zoo import model_index
 from zoo.commands import evaluate, generate, shared  # noqa: F401 (their commands)
 from zoo.commands.shared import Float, Int, RunFolder, Source, Target, Text, app, flag
 from zoo.errors import UserError
@@ -104,10 +104,10 @@ def models(
         language: language code, such as pt
         max_parameters: maximum number of parameters, in millions
     """
-    rows = published.published_models(" ".join(search), task, language, max_parameters)
-    for line in published.table_lines(rows):
+    rows = model_index.published_models(" ".join(search), task, language, max_parameters)
+    for line in model_index.table_lines(rows):
         print(line)
-    print(f"{len(rows)} models;", ", ".join(f"{mark} {x}" for x, mark in published.MARKS.items()))
+    print(f"{len(rows)} models;", ", ".join(f"{mark} {x}" for x, mark in model_index.MARKS.items()))
 
 
 @app.command

@@ -11,13 +11,23 @@ import pytest
 
 from zoo.__main__ import main
 from zoo.errors import UserError
-from zoo.published import MARKS, published_models
+from zoo.model_index import MARKS, published_models
 
 ROOT = pathlib.Path(__file__).parents[1]
-COLUMNS = set(
-    "name task family parameters image_size languages license metric published measured source "
-    "status".split()
-)
+COLUMNS = {
+    "name",
+    "task",
+    "family",
+    "parameters",
+    "image_size",
+    "languages",
+    "license",
+    "metric",
+    "published",
+    "measured",
+    "source",
+    "status",
+}
 LANGUAGES = r"many \(\d+\)|\w+(-Hans)?-\w+(-Hans)?|\w\w( \w\w)*"
 NAMES = (
     r"hf://[\w.-]+/[\w.-]+|kaggle://keras/(vit|deit)/keras/\w+|docs/results/\w+|[\w.-]+\.npz"

@@ -1,4 +1,4 @@
-"""The index of published models; see docs/models.md."""
+"""The index of published models, `published_models.csv`; see docs/models.md."""
 
 import csv
 import pathlib
@@ -16,7 +16,7 @@ def published_models(search="", task=None, language=None, max_parameters=None):
         search: words that a row contains in any of its columns, ignoring case.
         task: task, such as "translation".
         language: language code, such as "pt"; models of "many" languages match every code.
-        max_parameters: maximum number of parameters in millions; excludes rows without it.
+        max_parameters: maximum number of parameters in millions; excludes rows without a number.
 
     Returns:
         list of dicts {column: str}; unknown values are "".
@@ -25,17 +25,23 @@ def published_models(search="", task=None, language=None, max_parameters=None):
         UserError: if `task` is unknown.
     """
     rows = list(csv.DictReader(TABLE.read_text("utf-8").splitlines()))
-    if task is not None and task not in (tasks := sorted({row["task"] for row in rows})):
+    tasks = sorted({row["task"] for row in rows})
+    if task is not None and task not in tasks:
         raise UserError(f"task must be one of {', '.join(tasks)}. Received: {task!r}.")
-    wanted = {str(language).lower(), "many"}
-    return [
-        row
-        for row in rows
-        if all(word in " ".join(row.values()).lower() for word in search.lower().split())
-        and task in (None, row["task"])
-        and (language is None or wanted & {*row["languages"].replace("-", " ").split()})
-        and (max_parameters is None or float(row["parameters"] or "inf") <= max_parameters)
-    ]
+    words = search.lower().split()
+    rows = [row for row in rows if all(word in " ".join(row.values()).lower() for word in words)]
+    if task is not None:
+        rows = [row for row in rows if row["task"] == task]
+    if language is not None:
+        rows = [row for row in rows if _has_language(row, language)]
+    if max_parameters is not None:
+        rows = [row for row in rows if float(row["parameters"] or "inf") <= max_parameters]
+    return rows
+
+
+def _has_language(row, language):
+    languages = row["languages"].replace("-", " ").split()
+    return "many" in languages or str(language).lower() in languages
 
 
 def table_lines(rows):
