@@ -16,7 +16,7 @@ from tests.text.library import byte_level_bpe, learned_byte_level_bpe, wordpiece
 from tests.text.samples import LINES, SAMPLE
 from zoo.deploy.text_graph import TextGraph
 from zoo.errors import ExportError, UserError
-from zoo.text.published import BYTE_ALPHABET
+from zoo.text.library_tokenizer import BYTE_ALPHABET
 from zoo.text.sentencepiece import KINDS, SentencePieceTokenizer, train_tokenizer
 
 pytestmark = pytest.mark.ci

@@ -3,7 +3,7 @@
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from zoo.text.published import LibraryTokenizer
+from zoo.text.library_tokenizer import LibraryTokenizer
 
 
 def byte_level_bpe(vocab, merges, control=(), add_prefix_space=False):

@@ -12,7 +12,7 @@ import tokenizers
 from tests.text.library import byte_level_bpe, wordpiece
 from tests.text.samples import LINES, SAMPLE
 from zoo.errors import TokenizerError, UserError
-from zoo.text.published import BYTE_ALPHABET, LibraryTokenizer
+from zoo.text.library_tokenizer import BYTE_ALPHABET, LibraryTokenizer
 from zoo.text.saved_tokenizers import checksum, load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import SentencePieceTokenizer, train_tokenizer
 

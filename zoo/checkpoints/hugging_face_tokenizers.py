@@ -9,7 +9,7 @@ import json
 from zoo.checkpoints.hugging_face_config import check_settings, read_json
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
-from zoo.text.published import CONTINUATION, LibraryTokenizer
+from zoo.text.library_tokenizer import CONTINUATION, LibraryTokenizer
 
 _NONE = {"type": "None"}  # in place of a part that is null
 # The supported settings in tokenizer.json, which may also omit them.

@@ -17,8 +17,8 @@ from zoo.data.text_rows import TextDataset, divided, read_tsv
 from zoo.data.tfds_data import supervised_examples
 from zoo.data.token_store import Sequences, TokenExamples
 from zoo.errors import DataError
+from zoo.text.encoding import encode
 from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
-from zoo.text.translation_text import encode
 
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
 

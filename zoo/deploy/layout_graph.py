@@ -40,7 +40,7 @@ def split_sentences(texts):
 
 
 def join_parts(layout, counts, translations, scores, errors):
-    """`zoo.text.translation_text.join_parts` for tensors.
+    """`zoo.text.answers.join_parts` for tensors.
 
     Args:
         layout: `Layout`.

@@ -10,7 +10,7 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
 from zoo.errors import ExportError, needed
-from zoo.text.published import BYTE_OF
+from zoo.text.library_tokenizer import BYTE_OF
 from zoo.text.sentencepiece import LANGUAGE
 
 # Assumed maximum number of bytes per token: an unknown word of BERT is one token, and spaces are

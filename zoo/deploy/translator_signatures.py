@@ -76,7 +76,7 @@ class TranslatorSignatures(TextSignatures):
         return {"translations": translations, "scores": scores, "error": error}
 
     def _codes(self, texts):
-        """Splits language codes off texts, see `zoo.text.translation_text`: (texts, codes)."""
+        """Splits language codes off texts, see `zoo.text.encoding`: (texts, codes)."""
         if not self._task.source_tokenizer.language_prefixes:
             return texts, tf.fill(tf.shape(texts), "")
         codes = tf.strings.regex_replace(texts, f"(?s)^({LANGUAGE.pattern} *)?.*", r"\1")

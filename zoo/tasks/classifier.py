@@ -14,8 +14,8 @@ import tensorflow as tf
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TaskError, as_number
 from zoo.tasks.task import Task, TextTask, without_nan
+from zoo.text.encoding import encode
 from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
-from zoo.text.translation_text import encode
 
 # How logits become probabilities: an item has one class, or any number of classes.
 PROBLEMS = {"single_label": keras.ops.softmax, "multi_label": keras.ops.sigmoid}
@@ -225,7 +225,7 @@ class TextClassifier(Classifier, TextReader):
     Args:
         model: `zoo.models.EncoderClassifier`. Another one may be assigned later.
         tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
-            `zoo.text.published.LibraryTokenizer`.
+            `zoo.text.library_tokenizer.LibraryTokenizer`.
         class_names: list of class names, in the order of the logits.
         special_tokens: `zoo.decoding.SpecialTokens`: a text is between start and end.
         problem: see `ImageClassifier`.

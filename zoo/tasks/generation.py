@@ -11,7 +11,7 @@ from zoo.decoding import SearchOptions
 from zoo.errors import as_number
 from zoo.tasks import shortlist
 from zoo.tasks.task import TextTask, without_nan
-from zoo.text.translation_text import ScoredText
+from zoo.text.answers import ScoredText
 
 MAX_BEAM_SIZE = 1000  # of hypotheses, each with a cache of its own
 
@@ -81,7 +81,7 @@ class GenerationTask(TextTask):
             **options: see `__call__`.
 
         Returns:
-            For each text a list of `zoo.text.translation_text.ScoredText`, the best first.
+            For each text a list of `zoo.text.answers.ScoredText`, the best first.
 
         Raises:
             TaskError: if a text is too long, an option is invalid or outputs are NaN.

@@ -9,8 +9,8 @@ import numpy as np
 from zoo.errors import as_number
 from zoo.tasks.generation import GenerationTask
 from zoo.tasks.padded_batches import LENGTHS, padded
+from zoo.text.encoding import encode
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.translation_text import encode
 
 NEW_TOKENS = 64  # by default
 
@@ -21,7 +21,7 @@ class TextGenerator(GenerationTask):
     Args:
         model: `zoo.models.CausalLM`. Another one may be assigned later.
         tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
-            `zoo.text.published.LibraryTokenizer`.
+            `zoo.text.library_tokenizer.LibraryTokenizer`.
         special_tokens: `zoo.decoding.SpecialTokens`.
         add_start_token: whether every prompt begins with the start token. If False, only an empty
             prompt does, as in GPT-2.

@@ -10,8 +10,9 @@ import tensorflow as tf
 from zoo.errors import TaskError, as_number
 from zoo.tasks.generation import MAX_BEAM_SIZE, GenerationTask
 from zoo.tasks.padded_batches import padded
+from zoo.text.answers import Alignment, join_parts
+from zoo.text.encoding import encode, encode_parts
 from zoo.text.special_tokens import SPECIAL_TOKENS
-from zoo.text.translation_text import Alignment, encode, encode_parts, join_parts
 
 
 class Translator(GenerationTask):

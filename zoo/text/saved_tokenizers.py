@@ -11,7 +11,7 @@ import json
 import pathlib
 
 from zoo.errors import TokenizerError, UserError
-from zoo.text.published import LibraryTokenizer
+from zoo.text.library_tokenizer import LibraryTokenizer
 from zoo.text.sentencepiece import SentencePieceTokenizer
 
 _ENDINGS = ("spm", "json", "tokenizer.json")

@@ -1,38 +1,12 @@
-"""Texts to tokens, as a whole or in parts, and the results of tasks with texts.
-
-Axes: S source tokens, T target tokens.
-"""
+"""Texts to the tokens of a model, as a whole or in parts."""
 
 import functools
 import re
-from typing import NamedTuple
-
-import numpy as np
 
 from zoo.errors import TaskError
-from zoo.text.layout import join_sentences, split_long, split_sentences
+from zoo.text.layout import split_long, split_sentences
 from zoo.text.sentencepiece import LANGUAGE
 from zoo.text.tokenizer import as_texts
-
-
-class ScoredText(NamedTuple):
-    """A text that was written and its score: log-probability over length penalty, at most 0."""
-
-    text: str
-    score: float
-
-
-class Alignment(NamedTuple):
-    """The attention weights of a translation over its source.
-
-    Fields:
-        weights: float32 [T, S], the mean of all blocks and heads.
-        source, target: labels of the tokens.
-    """
-
-    weights: np.ndarray
-    source: list[str]
-    target: list[str]
 
 
 def encode(tokenizer, texts, limit, end, first=None, name="Text {}", advice="Shorten it."):
@@ -97,16 +71,3 @@ def _fits(tokenizer, limit, code, part):
 def _language_code(tokenizer, text):
     match = tokenizer.language_prefixes and re.match(f"(?s){LANGUAGE.pattern} *", text)
     return match.group() if match else ""
-
-
-def join_parts(fields, translations):
-    """The `ScoredText` of a text, given those of each of its parts.
-
-    If the text has several parts, it has one: the best of each part, with the sum of their scores.
-    """
-    if len(translations) == 1:
-        before, _, after = fields
-        return [ScoredText(before + text + after, score) for text, score in translations[0]]
-    best = [first for first, *_ in translations]
-    text = join_sentences(fields, [translation.text for translation in best])
-    return [ScoredText(text, sum(score for _, score in best))]
