@@ -26,7 +26,6 @@ from zoo.kernels.dropout import dropout
 from zoo.kernels.elementwise import activation, layer_normalization
 from zoo.kernels.losses import smoothed_cross_entropy
 from zoo.kernels.products import bfloat16_dense, int8_dense, int8_logits, tied_logits
-from zoo.kernels.remat import recomputed as recomputed
 from zoo.kernels.search import top_k
 from zoo.kernels.update import apply_gradients
 

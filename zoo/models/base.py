@@ -5,11 +5,12 @@ import inspect
 import keras
 from keras import ops
 
-from zoo import compat, kernels
+from zoo import compat
 from zoo.errors import as_number
 from zoo.layers.blocks import TransformerBlock
 from zoo.layers.config import ConfigMixin, build_layers, check_not_quantized, quantization_mode
 from zoo.layers.normalization import LayerNormalization
+from zoo.models.remat import recomputed
 
 POSITIONS_IN_ATTENTION = ("relative", "rotary")  # others are added to the embeddings
 _UNSUPPORTED = {"linear": ("relative",), "ssru": POSITIONS_IN_ATTENTION}  # by kinds of attention
@@ -91,7 +92,7 @@ class TransformerModel(ZooModel):
     def apply_block(self, block, *inputs, **settings):
         """``block(*inputs, **settings)``; with `remat`, recomputed for the gradient."""
         if self.remat and compat.call_training():
-            return kernels.recomputed(block, *inputs, **settings)
+            return recomputed(block, *inputs, **settings)
         return block(*inputs, **settings)
 
     def block(self, block_class, name, **settings):
