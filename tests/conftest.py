@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items):
     """The longest files come first, so that no process waits for another at the end."""
     longest = (
         *("test_distribution", "test_readme", "_recipe", "test_resume", "test_every_kind"),
-        *("training/test_run.py", "test_contracts", "test_decoding", "test_checkpoint.py"),
+        *("training/test_run.py", "test_contracts", "test_decoding", "test_training_state.py"),
         *("test_translator.py", "test_transformer.py"),
     )
     items.sort(key=lambda item: not any(name in item.nodeid for name in longest))

@@ -13,7 +13,7 @@ import numpy as np
 from zoo import compat
 from zoo.files import write_text
 from zoo.layers import PatchDropout
-from zoo.training import checkpoint_file as files
+from zoo.training import state_file as files
 
 
 class HistoryFile(keras.callbacks.Callback):
@@ -124,7 +124,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
     those before early stopping are all worse; without a `val_loss`, it is the last one. Later
     epochs are also kept, until one of them is better.
 
-    Put this callback before `Checkpoint` in the list, so that the weights of an epoch are written
+    Put this callback before `TrainingState` in the list: the weights of an epoch are then written
     before the checkpoint that marks the epoch as done.
 
     Args:

@@ -11,15 +11,15 @@ from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError, check_at_least_1
 from zoo.files import atomic
 from zoo.layers.config import check_not_quantized
-from zoo.training import checkpoint_file as files
 from zoo.training import distribution
+from zoo.training import state_file as files
 from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
-from zoo.training.checkpoint import Checkpoint
 from zoo.training.hardware import resolve_precision
 from zoo.training.interruption import exit_on_sigterm
 from zoo.training.run_folder import RunFolder, check_folder
 from zoo.training.settings import RunSettings
 from zoo.training.trainer import Trainer, num_batches
+from zoo.training.training_state import TrainingState
 
 
 class Run:
@@ -176,10 +176,10 @@ class Run:
         )
 
     def _fit(self, trainer, batches, callbacks, per_epoch, **settings):
-        """Resumes from the newest checkpoint, if there is one, and trains; returns `Checkpoint`."""
+        """Resumes from the newest checkpoint, if there is one, and trains; returns the state."""
         own, steps = self.settings, settings["steps_per_epoch"]
         times = own.checkpoint_minutes, own.checkpoint_steps
-        checkpoint = Checkpoint(self.path, steps, *times, own.checkpoints_kept)
+        checkpoint = TrainingState(self.path, steps, *times, own.checkpoints_kept)
         done = checkpoint.restore(trainer, callbacks)
         distribution.check_same(self.strategy, {"the number of steps done": done})
         if checkpoint.stopped:  # without an epoch, `fit` only replaces the weights by their average

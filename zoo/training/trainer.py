@@ -9,9 +9,9 @@ from zoo import compat
 from zoo.data.worker_batches import WorkerBatches, parts_of
 from zoo.models.base import copy_model
 from zoo.training import distribution
-from zoo.training.checkpoint_file import random_states
 from zoo.training.distribution import RowWeights
 from zoo.training.losses import is_summed, weighted_by_example
+from zoo.training.state_file import random_states
 from zoo.training.step import loss_and_gradients, training_step, validation_step
 
 

@@ -16,14 +16,14 @@ import tensorflow as tf
 
 from zoo.errors import UserError
 from zoo.files import WriteError
-from zoo.training import checkpoint as checkpoint_module
-from zoo.training import checkpoint_file as files
+from zoo.training import state_file as files
+from zoo.training import training_state
 from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
-from zoo.training.checkpoint import Checkpoint
-from zoo.training.checkpoint_file import Damaged, TrainingStateError, load_weights
 from zoo.training.interruption import REPEATED, Interruption
 from zoo.training.run_folder import RunFolder
+from zoo.training.state_file import Damaged, TrainingStateError, load_weights
 from zoo.training.trainer import Trainer
+from zoo.training.training_state import TrainingState
 
 STEPS, EPOCHS = 4, 3
 
@@ -93,7 +93,7 @@ def train(folder, trainer=None, bad_step=None, before=(), after=(), **settings):
     The callbacks are the standard ones but for TensorBoard, which takes most of the time.
     """
     trainer = trainer or make_trainer()
-    checkpoint = Checkpoint(folder, STEPS, **{"steps": 1, **settings})
+    checkpoint = TrainingState(folder, STEPS, **{"steps": 1, **settings})
     done = checkpoint.restore(trainer)
     figures = EpochFigures(STEPS, done, {"rows": 8 * STEPS})
     swap = keras.callbacks.SwapEMAWeights()
@@ -186,7 +186,7 @@ def test_resumed_is_uninterrupted(whole, tmp_path):
 )
 def test_the_last_ones_and_the_best_are_kept(tmp_path, monkeypatch, seconds, kept):
     """One is from before validation, if the epoch took long."""
-    monkeypatch.setattr(checkpoint_module, "_SECONDS_BEFORE_VALIDATION", seconds)
+    monkeypatch.setattr(training_state, "_SECONDS_BEFORE_VALIDATION", seconds)
     train(tmp_path, keep=3, steps=3)
     folder = tmp_path / "checkpoints"
     assert steps(folder) == kept
@@ -195,7 +195,7 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path, monkeypatch, seconds, kep
     metadata, _ = files.read(best)
     assert metadata["val_loss"] == min(losses)
     assert metadata["step"] == STEPS * (1 + int(np.argmin(losses)))
-    checkpoint = Checkpoint(tmp_path, STEPS)
+    checkpoint = TrainingState(tmp_path, STEPS)
     checkpoint.remove()
     assert [path.name for path in folder.iterdir()] == ["best"]
     assert files.paths(folder / "best") == [best]
@@ -204,8 +204,8 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path, monkeypatch, seconds, kep
 def test_one_is_written_after_some_minutes(tmp_path, monkeypatch):
     trainer = make_trainer()
     clock = types.SimpleNamespace(monotonic=lambda: 30.0 * int(trainer.optimizer.iterations))
-    monkeypatch.setattr(checkpoint_module, "time", clock)
-    checkpoint = Checkpoint(tmp_path, 100, minutes=2.0, keep=9)
+    monkeypatch.setattr(training_state, "time", clock)
+    checkpoint = TrainingState(tmp_path, 100, minutes=2.0, keep=9)
     checkpoint.restore(trainer)
     trainer.fit(batches(), steps_per_epoch=10, callbacks=[checkpoint], verbose=0)
     assert steps(tmp_path / "checkpoints") == [(0, 4), (0, 8), (1, 10)]
@@ -279,15 +279,15 @@ def test_a_foreign_one_is_named(interrupted_once, tmp_path, capsys):
     shutil.copytree(interrupted_once, tmp_path / "other")
     other = tmp_path / "other" / "checkpoints"
     with pytest.raises(TrainingStateError, match=r"step_00000005 is from another run.*\[5, 6\]"):
-        Checkpoint(tmp_path / "other", STEPS).restore(make_trainer(width=7))
+        TrainingState(tmp_path / "other", STEPS).restore(make_trainer(width=7))
     with pytest.raises(TrainingStateError, match="epochs have 4 steps, not 5"):
-        Checkpoint(tmp_path / "other", 5).restore(make_trainer())
+        TrainingState(tmp_path / "other", 5).restore(make_trainer())
     assert len(files.paths(other)) == 3, "nothing of it is touched"
     killed(tmp_path / "mine", 2, make_trainer(width=7))
     foreign = files.paths(other)[-1]
     foreign.rename(tmp_path / "mine" / "checkpoints" / "epoch_00009_step_00000099")
     capsys.readouterr()
-    assert Checkpoint(tmp_path / "mine", STEPS).restore(make_trainer(width=7)) == 2
+    assert TrainingState(tmp_path / "mine", STEPS).restore(make_trainer(width=7)) == 2
     assert "epoch_00009_step_00000099 is from another run" in capsys.readouterr().out
 
 
@@ -350,7 +350,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
 def test_a_signal_ends_a_run_after_its_step(
     whole, tmp_path, capsys, monkeypatch, number, ending, when, done
 ):
-    monkeypatch.setattr(checkpoint_module, "_SECONDS_BEFORE_VALIDATION", 0.0)
+    monkeypatch.setattr(training_state, "_SECONDS_BEFORE_VALIDATION", 0.0)
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     run = RunFolder(tmp_path / "run", {})
     send = Meanwhile(lambda: os.kill(os.getpid(), number), **when)

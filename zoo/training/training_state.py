@@ -10,15 +10,15 @@ import numpy as np
 
 from zoo.errors import UserError
 from zoo.files import remove_partial
-from zoo.training import checkpoint_file as files
 from zoo.training import distribution
-from zoo.training.checkpoint_file import TrainingStateError
+from zoo.training import state_file as files
 from zoo.training.interruption import Interruption
+from zoo.training.state_file import TrainingStateError
 
 _SECONDS_BEFORE_VALIDATION = 10.0  # of training that may be lost if a run is killed in validation
 
 
-class Checkpoint(keras.callbacks.Callback):
+class TrainingState(keras.callbacks.Callback):
     """Saves the full training state and restores it; stops training if it diverges.
 
     A checkpoint contains the weights, the optimizer state including averaged weights, the random
