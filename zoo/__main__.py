@@ -1,9 +1,10 @@
-"""The command line: ``python -m zoo classify|translate|generate|evaluate|export|serve|...``."""
+"""The command line: ``python -m zoo COMMAND``, or ``zoo COMMAND`` where the package is installed."""
 
 import os
+import pathlib
 import sys
 
-from zoo.errors import UserError
+from zoo.errors import UserError, missing_package
 
 _ABOUT = """Use trained models, from your own runs or published. For example:
 
@@ -17,26 +18,50 @@ def main(arguments=None):
     It is 0, 1 if some images failed, 2 on errors or if all images failed, or 130 after Ctrl+C.
     """
     try:
-        import tyro
-
-        from zoo.commands import app
-
-        options = {"prog": "python -m zoo", "config": (tyro.conf.FlagCreatePairsOff,)}
-        options |= {"description": _ABOUT, "sort_subcommands": True}
-        return app.cli(args=arguments, **options) or 0
+        return _run(arguments) or 0
     except BrokenPipeError:  # of `python -m zoo models | head`; nothing more can be printed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:
-        print(
-            f"error: The module {error.name} is not installed. Run "
-            "`pip install -r requirements.txt`.",
-            file=sys.stderr,
-        )
+        print(f"error: {missing_package(error.name)}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     return 2
+
+
+def _run(arguments):
+    import tyro
+
+    from zoo.commands.classify import classify
+    from zoo.commands.evaluate import evaluate
+    from zoo.commands.export import export
+    from zoo.commands.generate import generate
+    from zoo.commands.info import info
+    from zoo.commands.launch import launch
+    from zoo.commands.models import models
+    from zoo.commands.serve import serve
+    from zoo.commands.translate import translate
+
+    commands = {
+        "classify": classify,
+        "evaluate": evaluate,
+        "export": export,
+        "generate": generate,
+        "info": info,
+        "launch": launch,
+        "models": models,
+        "serve": serve,
+        "translate": translate,
+    }
+    is_script = pathlib.Path(sys.argv[0]).stem == "zoo"
+    return tyro.extras.subcommand_cli_from_dict(
+        commands,
+        prog="zoo" if is_script else "python -m zoo",
+        description=_ABOUT,
+        args=arguments,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
 
 
 if __name__ == "__main__":

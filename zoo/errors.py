@@ -1,9 +1,14 @@
 """Errors that users can fix, as opposed to bugs, and common checks of arguments."""
 
 import importlib
+import importlib.metadata
 import math
 import operator
 import re
+
+
+# Packages whose modules have other names.
+_PACKAGES = {"PIL": "pillow", "grpc": "grpcio", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
 
 class UserError(ValueError):
@@ -74,15 +79,37 @@ def describe_string(text):
     return "looks like Base64" if is_base64 else ""
 
 
-def needed(name, package=None):
-    """Imports a module of an optional package; raises `UserError` if it is not installed.
-
-    By default the package has the name of the module.
-    """
+def needed(module):
+    """Imports a module of an optional package; raises `UserError` if it is not installed."""
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(module)
     except ImportError as error:
-        package = package or name.split(".")[0].replace("_", "-")
-        raise UserError(
-            f"The package {package} is not installed. Run `pip install {package}`. ({error})"
-        ) from None
+        raise UserError(f"{missing_package(module)} ({error})") from None
+
+
+def missing_package(module):
+    """Says that a package is not installed, and how to install it.
+
+    Where zoo is installed, this names the extra of zoo that the package belongs to, such as
+    `recipes`, and its versions. pyproject.toml lists the extras.
+    """
+    name = module.partition(".")[0]
+    package = _PACKAGES.get(name, name.replace("_", "-"))
+    for requirement in _requirements():
+        # such as "onnx<2,>=1.23; extra == 'onnx'"
+        versions, _, condition = requirement.partition(";")
+        extra = re.search(r"extra == ['\"](\w+)['\"]", condition)
+        if extra and re.match(r"[\w.-]+", versions)[0].replace("_", "-").lower() == package:
+            return (
+                f"The package {package} is not installed. Run `pip install 'zoo[{extra[1]}]'`, "
+                f"which installs {versions.strip()}."
+            )
+    return f"The package {package} is not installed. Run `pip install {package}`."
+
+
+def _requirements():
+    """The packages that zoo needs, with those of its extras."""
+    try:
+        return importlib.metadata.requires("zoo")
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        return []

@@ -11,7 +11,7 @@ import zoo
 from tests.deploy.small_models import small_translator
 from zoo import decoding
 from zoo.__main__ import main
-from zoo.commands.generate import FEW_TEXTS
+from zoo.commands.translate import FEW_TEXTS
 from zoo.errors import TaskError, UserError
 from zoo.tasks import task
 from zoo.tasks.padded_batches import token_batches

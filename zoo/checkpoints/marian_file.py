@@ -71,7 +71,7 @@ def read(path):
 
 def read_yaml(path, text=None):
     """Parses the YAML mapping in a file, or in its `text`: a dict whose scalars are all str."""
-    yaml = needed("yaml", package="pyyaml")
+    yaml = needed("yaml")
     loader, depth = getattr(yaml, "CBaseLoader", yaml.BaseLoader), 0
     try:
         text = path.read_text(encoding="utf-8-sig") if text is None else text

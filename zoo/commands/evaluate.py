@@ -5,28 +5,29 @@ import json
 from tyro.conf import Positional
 
 from zoo import files
-from zoo.commands.shared import Shortlist, Source, Target, Text, app, flag, given
+from zoo.commands.shared import Shortlist, SourceLanguage, Str, TargetLanguage, flag, given
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 
-_MOST_CLASSES = 20  # that are printed, those with the lowest accuracy
+_MOST_CLASSES = 20  # printed at most: the classes with the lowest accuracy
 
 
-@app.command
 def evaluate(
     items: flag(Positional[tuple[str, ...]], "MODEL [MODEL ...] DATA"),
-    target: Text = None,
-    labels: Text = None,
-    data_dir: Text = None,
-    bleu_tokenize: Text = None,
-    out: Text = None,
-    engine: Text = None,
-    dtype: Text = None,
-    src_lang: Source = None,
-    tgt_lang: Target = None,
+    target: Str = None,
+    labels: Str = None,
+    data_dir: Str = None,
+    bleu_tokenize: Str = None,
+    out: Str = None,
+    engine: Str = None,
+    dtype: Str = None,
+    src_lang: SourceLanguage = None,
+    tgt_lang: TargetLanguage = None,
     shortlist: Shortlist = False,
 ):
     """Print scores of models on labeled data: accuracy, BLEU or perplexity.
+
+    For example: python -m zoo evaluate runs/vit_cifar10 cifar10
 
     Args:
         items: runs, published weights or exported SavedModels; several are compared.
@@ -39,39 +40,59 @@ def evaluate(
         engine: onnxruntime, openvino or ctranslate2 in place of TensorFlow
         dtype: dtype, such as bfloat16 or int8 (the run's)
     """
-    settings = locals()  # the flags by their names
-    *models, data = settings.pop("items") or [None]
-    if not models:
+    if len(items) < 2:
         raise UserError("Pass one or several models, and then the data.")
-    del settings["out"]
+    *models, data = items
     import_tensorflow_quietly()
     from zoo.evaluation import evaluate
 
-    reports = evaluate(models, data, **given(**settings))
+    model_options = given(
+        engine=engine, dtype=dtype, src_lang=src_lang, tgt_lang=tgt_lang, shortlist=shortlist
+    )
+    reports = evaluate(
+        models,
+        data,
+        target=target,
+        labels=labels,
+        data_dir=data_dir,
+        bleu_tokenize=bleu_tokenize,
+        **model_options,
+    )
     results = [{"model": model, "data": data, **report} for model, report in zip(models, reports)]
-    _print(results)
+    _print_results(results)
     if out is not None:
         text = json.dumps(results if len(results) > 1 else results[0], indent=2)
         files.write_text(out, text + "\n")
 
 
-def _print(results):
+def _print_results(results):
     """Prints a table: a row for each number, a column for each model."""
-    for note in dict.fromkeys(note for result in results for note in result.get("notes", ())):
-        print(note)
-    # The first result has no p-values. Intervals are beside their numbers.
-    names = [name for name, value in results[-1].items() if isinstance(value, (int, float))]
-    names = [name for name in names if not name.endswith("_interval")]
-    rows = [["", *(result["model"] for result in results)]] if len(results) > 1 else []
-    rows += [[name.replace("_", " "), *(_cell(name, x) for x in results)] for name in names]
+    notes = []
+    for result in results:
+        for note in result.get("notes", ()):
+            if note not in notes:
+                notes.append(note)
+                print(note)
+    _print_table(results)
+    for name, value in results[0].items():
+        if name.endswith("_signature"):
+            print(f"{name.removesuffix('_signature')}: {value}")
+    if len(results) == 1 and "class_accuracy" in results[0]:
+        _print_classes(results[0]["class_accuracy"], results[0]["class_items"])
+
+
+def _print_table(results):
+    rows = []
+    if len(results) > 1:
+        rows.append(["", *(result["model"] for result in results)])
+    for name, value in results[-1].items():  # the first result has no p-values
+        # Intervals are printed beside their numbers.
+        if isinstance(value, (int, float)) and not name.endswith("_interval"):
+            rows.append([name.replace("_", " "), *(_cell(name, result) for result in results)])
     widths = [max(map(len, column)) for column in zip(*rows)]
     for first, *cells in rows:
-        columns = zip(cells, widths[1:])
-        print(first.ljust(widths[0]), *(cell.rjust(width) for cell, width in columns), sep="  ")
-    for name in (name for name in results[0] if name.endswith("_signature")):
-        print(f"{name.removesuffix('_signature')}: {results[0][name]}")
-    if len(results) == 1 and "class_accuracy" in results[0]:
-        _print_classes(**results[0])
+        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:])]
+        print(first.ljust(widths[0]), *aligned, sep="  ")
 
 
 def _cell(name, result):
@@ -85,10 +106,14 @@ def _cell(name, result):
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
-def _print_classes(class_accuracy, class_items, **others):
-    known = {name: share for name, share in class_accuracy.items() if share is not None}
+def _print_classes(accuracy, items):
+    """Prints the accuracy of classes {name: accuracy or None}, with their numbers of items."""
+    known = {name: value for name, value in accuracy.items() if value is not None}
     lowest = sorted(known, key=known.get)[:_MOST_CLASSES]
     width = max(map(len, lowest))
-    print("\naccuracy of each class" + ", the lowest" * (len(known) > len(lowest)))
+    title = "accuracy of each class"
+    if len(known) > len(lowest):
+        title += ", the lowest"
+    print(f"\n{title}")
     for name in lowest:
-        print(f"{name:<{width}}  {known[name]:8.2%}  of {class_items[name]:,}")
+        print(f"{name:<{width}}  {known[name]:8.2%}  of {items[name]:,}")

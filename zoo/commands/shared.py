@@ -1,17 +1,14 @@
-"""Common parts of the commands: the application, types of flags, reading models and texts."""
+"""What several commands have in common: types of flags, reading models and texts."""
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
-import tyro
-from tyro.conf import Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
 
 from zoo.data.text_rows import read_lines
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
-
-app = tyro.extras.SubcommandApp()
 
 
 def flag(type, metavar, help=None, name=None):
@@ -21,20 +18,46 @@ def flag(type, metavar, help=None, name=None):
 
 Int = flag(int | None, "INT")
 Float = flag(float | None, "FLOAT")
-Text = flag(str | None, "STR")
+Str = flag(str | None, "STR")
 File = flag(str | None, "FILE", "text file with one text per line")
 RunFolder = flag(
     Positional[str], "RUN", "run directory, published weights, or their name hf://OWNER/MODEL"
 )
 Items = flag(Positional[tuple[str, ...]], "[ITEM ...]")
-Whole = flag(bool, None, "translate each text as a whole, not sentence by sentence")
-Source = flag(str | None, "CODE", "source language, for published weights of several languages")
+WholeTexts = flag(bool, None, "translate each text as a whole, not sentence by sentence")
 Shortlist = flag(bool, None, "use the lexical shortlist of a model of Marian, which saves time")
-Target = flag(str | None, "CODE", "target language, for published weights of several languages")
+SourceLanguage = flag(
+    str | None, "CODE", "source language, for published weights of several languages"
+)
+TargetLanguage = flag(
+    str | None, "CODE", "target language, for published weights of several languages"
+)
+
+
+class Search(NamedTuple):
+    """By default those of the model."""
+
+    no_repeat_ngram_size: flag(int | None, "N", "no N tokens in a row occur twice") = None
+    repetition_penalty: flag(float | None, "X", "values above 1 reduce repetition") = None
+    min_length: flag(int | None, "N", "minimum number of tokens") = None
+    suppress_tokens: flag(
+        UseAppendAction[tuple[int, ...]],
+        "ID",
+        "token that is never generated; repeatable",
+        name="suppress-token",
+    ) = ()
+
+
+SearchFlags = Annotated[Search, OmitArgPrefixes]
+NO_SEARCH = Search()
 
 
 def load(run_folder, verb=None, **options):
-    """Loads a model with those `options` that are given; raises UserError if it cannot `verb`."""
+    """Loads a model with the `options` that were given.
+
+    Raises:
+        UserError: if there is a `verb` and the model cannot do this, for instance "translate".
+    """
     import_tensorflow_quietly()
     from zoo.loading import load
 
@@ -54,8 +77,9 @@ def read_texts(texts, path):
     """The texts of the command line, or else the lines of the file or of standard input."""
     if texts and path:
         raise UserError("Pass texts or --file, not both.")
-    if file := next(filter(os.path.isfile, texts), None):
-        raise UserError(f"{file} is a file. For the texts in it, pass --file {file}.")
+    for text in texts:
+        if os.path.isfile(text):
+            raise UserError(f"{text} is a file. For the texts in it, pass --file {text}.")
     if texts:
         return list(texts)
     try:

@@ -41,7 +41,7 @@ class Exported:
                 f"{count} to evaluate it."
             )
         if "tensorflow-text" in about["needs"]:
-            needed("tensorflow_text", package="tensorflow-text")
+            needed("tensorflow_text")
         self._model = tf.saved_model.load(str(folder))
         self._function = self._model.signatures["serving_default"]
         [self._input] = self._function.structured_input_signature[1]

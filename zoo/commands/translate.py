@@ -1,0 +1,90 @@
+"""``python -m zoo translate``."""
+
+from typing import Literal
+
+from zoo.commands.shared import (
+    NO_SEARCH,
+    File,
+    Int,
+    Items,
+    RunFolder,
+    SearchFlags,
+    Shortlist,
+    SourceLanguage,
+    Str,
+    TargetLanguage,
+    WholeTexts,
+    flag,
+    given,
+    load,
+    read_texts,
+)
+from zoo.errors import UserError
+
+FEW_TEXTS = 8  # up to this number, compiling by XLA takes longer than it saves
+
+
+def translate(
+    run_folder: RunFolder,
+    texts: Items = (),
+    file: File = None,
+    beam_size: Int = None,
+    n_best: int = 1,
+    too_long: Literal["error", "split"] = "split",
+    sentences: WholeTexts = True,
+    attention: flag(str | None, "PNG") = None,
+    engine: Str = None,
+    dtype: Str = None,
+    src_lang: SourceLanguage = None,
+    tgt_lang: TargetLanguage = None,
+    shortlist: Shortlist = False,
+    max_length: Int = None,
+    target_prefix: Str = None,
+    search: SearchFlags = NO_SEARCH,
+):
+    """Translate texts.
+
+    For example: python -m zoo translate runs/translate_phrasebook "Good morning."
+
+    Args:
+        texts: texts; by default the lines of standard input
+        beam_size: beam size; 1 is greedy search (the run's)
+        n_best: translations per text; above 1 with scores, and each text as a whole
+        too_long: how to handle a sentence, or a text, that is too long for the model
+        attention: plot the attention weights
+        engine: ctranslate2 in place of TensorFlow, often faster on CPUs
+        dtype: dtype, such as bfloat16 or int8 (the run's); with --engine float32 or int8 (float32)
+        max_length: maximum number of tokens of a translation (the run's)
+        target_prefix: beginning of each translation
+    """
+    lines = read_texts(texts, file)
+    if attention and len(lines) != 1:
+        raise UserError(f"--attention takes one text. Received: {len(lines)}.")
+    translator = load(
+        run_folder,
+        "translate",
+        dtype=dtype,
+        engine=engine,
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        shortlist=shortlist,
+    )
+    translator.jit_compile = len(lines) > FEW_TEXTS
+    translations = translator.n_best(
+        lines,
+        n_best,
+        beam_size,
+        max_length=max_length,
+        target_prefix=target_prefix,
+        too_long=too_long,
+        sentences=sentences and n_best == 1,
+        **given(**search._asdict()),
+    )
+    for best in translations:
+        for text, score in best:
+            print(f"{score:.4f}\t{text}" if n_best > 1 else text)
+    if attention:
+        from zoo.training.pictures import cross_attention
+
+        alignment = translator.alignment(lines[0], translations[0][0].text)
+        cross_attention(alignment.weights, alignment.source, alignment.target, attention)
