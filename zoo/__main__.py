@@ -1,4 +1,4 @@
-"""The command line: ``python -m zoo COMMAND``, or ``zoo COMMAND`` where the package is installed."""
+"""The command line: ``python -m zoo COMMAND``, or ``zoo COMMAND`` of an installed package."""
 
 import os
 import pathlib

@@ -6,7 +6,6 @@ import math
 import operator
 import re
 
-
 # Packages whose modules have other names.
 _PACKAGES = {"PIL": "pillow", "grpc": "grpcio", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
