@@ -125,15 +125,6 @@ def test_no_mask_and_no_rate_is_forgotten():
         assert sorted(rates) == sorted(case.rates), name
 
 
-def test_a_config_that_lacks_an_argument():
-    class Lacking(zoo.layers.TransformerEncoder):
-        def __init__(self, other, **kwargs):
-            super().__init__(**kwargs)
-
-    with pytest.raises(NotImplementedError, match="Lacking must store .*other"):
-        Lacking(1, embed_dim=4, num_heads=2).get_config()
-
-
 @pytest.mark.parametrize(
     "check",
     [

@@ -9,7 +9,7 @@ from keras import ops
 
 import zoo
 from tests import contracts
-from tests.contracts import Case
+from tests.contracts import Case, remade
 from zoo import compat
 from zoo.errors import UserError
 
@@ -130,6 +130,14 @@ def test_contract_of_a_class(case, check):
 @pytest.mark.parametrize("name", CASES)
 def test_save_load_save(name, tmp_path):
     contracts.check_save_load_save(deep_once(name), tmp_path, times=1 + (name in _CLASSES))
+
+
+@each_class
+def test_remat_may_be_set_later(case):
+    """`zoo.training.run.Run` sets it before it saves a model."""
+    model = shallow(case, remat=False).make()
+    model.remat = True
+    assert remade(model).remat is True
 
 
 @each_class

@@ -28,7 +28,7 @@ class LayerScale(SameShapeLayer):
 
     def __init__(self, initial_value, **kwargs):
         super().__init__(**kwargs)
-        self.store(locals())
+        self.initial_value = initial_value
 
     def build(self, input_shape):
         start = keras.initializers.Constant(self.initial_value)
@@ -50,8 +50,6 @@ class TransformerBlock(SameShapeLayer):
     layer normalization after its last block, which belongs to the model.
     """
 
-    renamed = {"attention": "_attention"}  # the attribute `attention` of an encoder is a layer
-
     def __init__(
         self,
         embed_dim,
@@ -72,7 +70,20 @@ class TransformerBlock(SameShapeLayer):
     ):
         super().__init__(**kwargs)
         check_choice("norm", norm, ("pre", "post"))
-        self.store(locals())
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.ff_dim = ff_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.norm = norm
+        self.activation = activation
+        self.stochastic_depth = stochastic_depth
+        self.layer_scale = layer_scale
+        self.key_dim = key_dim
+        self.qkv_bias = qkv_bias
+        self.epsilon = epsilon
+        self.kernel_initializer = kernel_initializer
+        self._attention = attention
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self.create_sublayers()
         settings = {"kernel_initializer": kernel_initializer, "dtype": self.dtype_policy}
@@ -219,10 +230,8 @@ class TransformerDecoder(TransformerBlock):
             expected.
     """
 
-    renamed = {**TransformerBlock.renamed, "cross_attention": "_has_memory"}
-
     def __init__(self, embed_dim, num_heads, ff_dim=None, *, cross_attention=True, **kwargs):
-        self.store({"cross_attention": cross_attention})
+        self._has_memory = cross_attention
         super().__init__(embed_dim, num_heads, ff_dim, **kwargs)
 
     def create_sublayers(self):

@@ -33,7 +33,8 @@ class SqueezeExcite(SameShapeLayer):
     def __init__(self, ratio=16, use_bias=False, **kwargs):
         super().__init__(**kwargs)
         check_at_least_1(ratio=ratio)
-        self.store(locals())
+        self.ratio = ratio
+        self.use_bias = use_bias
         self.input_spec = keras.layers.InputSpec(ndim=4)
 
     def build(self, input_shape):
@@ -79,7 +80,9 @@ class ConvBlockAttention(SqueezeExcite):
     def __init__(self, ratio=16, kernel_size=7, use_bias=False, **kwargs):
         super().__init__(ratio, use_bias, **kwargs)
         check_at_least_1(kernel_size=kernel_size)
-        self.store(locals())
+        self.ratio = ratio
+        self.kernel_size = kernel_size
+        self.use_bias = use_bias
 
     def build(self, input_shape):
         super().build(input_shape)

@@ -9,38 +9,43 @@ from zoo.errors import UserError
 
 
 class ConfigMixin:
-    """Gives a Keras layer or model ``get_config`` and ``from_config``.
+    """Gives a Keras layer or model, and all of its subclasses, ``get_config`` and ``from_config``.
 
-    The config is what the constructors of a class and of its bases passed to `store`, and what
-    Keras adds; a subclass may also store its arguments as attributes of the same names. List it
-    first: ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
+    The config is what the constructor was given, and what Keras adds. List the mixin first:
+    ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
     """
 
-    renamed = {}  # {argument: attribute}, where the name of the argument is that of a layer
-    _stored = ()
+    def __new__(cls, *args, **kwargs):
+        layer = super().__new__(cls, *args, **kwargs)
+        layer.given_arguments = GivenArguments(cls.__init__, args, kwargs)
+        return layer
 
     def store(self, arguments):
-        """Stores a constructor's arguments, its ``locals()``, as attributes, see `renamed`."""
-        names = [name for name in arguments if name not in ("self", "kwargs", "__class__")]
-        for name in names:
-            setattr(self, self.renamed.get(name, name), arguments[name])
-        self._stored = (*self._stored, *names)
+        """Sets attributes. To be replaced by ``self.x = x``."""
+        for name, value in arguments.items():
+            if name not in ("self", "kwargs", "__class__"):
+                setattr(self, name, value)
 
     def get_config(self):
         """Returns the constructor's arguments as a JSON-serializable dict.
 
         Raises:
-            NotImplementedError: if an argument of a subclass is neither stored nor added by a
-                `get_config` of its own.
+            NotImplementedError: if the constructor of a subclass was given arguments without names,
+                by ``*args`` for example.
         """
-        own = inspect.signature(type(self).__init__).parameters
-        names = {name: self.renamed.get(name, name) for name in (*self._stored, *own)}
-        values = {name: getattr(self, x) for name, x in names.items() if hasattr(self, x)}
-        config = {**keras.saving.serialize_keras_object(values), **super().get_config()}
-        missing = sorted(own.keys() - config.keys() - {"self", "args", "kwargs"})
-        if missing and type(self).get_config is ConfigMixin.get_config:
-            raise NotImplementedError(f"{type(self).__name__} must store its arguments {missing}.")
-        return config
+        if self.given_arguments.unnamed and type(self).get_config is ConfigMixin.get_config:
+            raise NotImplementedError(
+                f"The constructor of {type(self).__name__} was given positional arguments that "
+                "have no names, so that they cannot be stored in a config. Give them by name, or "
+                "replace *args by the names of the arguments."
+            )
+        arguments = keras.saving.serialize_keras_object(self.given_arguments.named)
+        config = {**arguments, **super().get_config()}
+        parameters = inspect.signature(type(self).__init__).parameters
+        if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
+            return config
+        # Keras adds `name`, `trainable` and `dtype`, which not every constructor takes.
+        return {name: value for name, value in config.items() if name in parameters}
 
     def stateless_call(self, *args, training=None, **kwargs):
         """As `keras.layers.Layer.stateless_call`, with `training` for nested layers as well.
@@ -61,8 +66,39 @@ class ConfigMixin:
     def from_config(cls, config, custom_objects=None):
         """Builds the object that `config` describes."""
         serialized = {name: x for name, x in config.items() if isinstance(x, (dict, list))}
-        objects = keras.saving.deserialize_keras_object(serialized, custom_objects)
-        return cls(**{**config, **objects})
+        arguments = {**config, **keras.saving.deserialize_keras_object(serialized, custom_objects)}
+        return cls(**arguments)
+
+
+class GivenArguments:
+    """The arguments that a constructor was given, and the defaults of the others.
+
+    It is not a dict, as Keras would search one for layers and save their weights a second time.
+
+    Attributes:
+        named: {name: value}; those in ``**kwargs`` have names as well.
+        unnamed: list of the values of ``*args`` and of positional-only arguments.
+    """
+
+    def __init__(self, constructor, args, kwargs):
+        self.named = {}
+        self.unnamed = []
+        signature = inspect.signature(constructor)
+        try:
+            bound = signature.bind(None, *args, **kwargs)
+        except TypeError:  # the constructor raises it as well; `copy.copy` does not call it
+            return
+        bound.apply_defaults()
+        for name, value in list(bound.arguments.items())[1:]:  # without `self`
+            kind = signature.parameters[name].kind
+            if kind == inspect.Parameter.VAR_KEYWORD:
+                self.named.update(value)
+            elif kind == inspect.Parameter.VAR_POSITIONAL:
+                self.unnamed.extend(value)
+            elif kind == inspect.Parameter.POSITIONAL_ONLY:
+                self.unnamed.append(value)
+            else:
+                self.named[name] = value
 
 
 def quantization_mode(layer):

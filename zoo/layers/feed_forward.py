@@ -80,7 +80,11 @@ class FeedForward(SameShapeLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.store(locals())
+        self.embed_dim = embed_dim
+        self.ff_dim = ff_dim
+        self.activation = activation
+        self.dropout = dropout
+        self.kernel_initializer = kernel_initializer
         function = keras.activations.get(ACTIVATIONS.get(activation, activation))
         is_ours = function in ACTIVATIONS.values()
         self._activation = functools.partial(activate, function) if is_ours else function

@@ -60,7 +60,16 @@ class _MultiHead(SameShapeLayer):
     ):
         super().__init__(**kwargs)
         check_choice("attention", attention, tuple(ATTENTION))
-        self.store(locals())
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.qkv_bias = qkv_bias
+        self.output_bias = output_bias
+        self.kernel_initializer = kernel_initializer
+        self.attention = attention
+        self.causal = causal
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self._attend, self._weights = ATTENTION[attention]
         # widths of all heads together

@@ -36,7 +36,7 @@ class LayerNormalization(SameShapeLayer):
 
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
-        self.store(locals())
+        self.epsilon = epsilon
         self.autocast = False  # inputs of higher precision are normalized in it
 
     def build(self, input_shape):

@@ -32,7 +32,7 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
     def __init__(self, patch_size, **kwargs):
         super().__init__(**kwargs)
         check_at_least_1(patch_size=patch_size)
-        self.store(locals())
+        self.patch_size = patch_size
 
     def call(self, images):
         patch_grid(images.shape[1:3], self.patch_size)
@@ -69,7 +69,9 @@ class PatchEmbed(PatchExtract):
 
     def __init__(self, embed_dim, patch_size, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(patch_size, **kwargs)
-        self.store(locals())
+        self.embed_dim = embed_dim
+        self.patch_size = patch_size
+        self.kernel_initializer = kernel_initializer
         self.projection = keras.layers.Dense(
             embed_dim,
             kernel_initializer=kernel_initializer,
@@ -112,7 +114,9 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
             raise ValueError(f"rate must be at least 0 and less than 1. Received: rate={rate}.")
-        self.store(locals())
+        self.rate = rate
+        self.num_prefix_tokens = num_prefix_tokens
+        self.seed = seed
         if rate > 0:
             self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -154,7 +158,8 @@ class ClassToken(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, num_tokens=1, initializer="zeros", **kwargs):
         super().__init__(**kwargs)
-        self.store(locals())
+        self.num_tokens = num_tokens
+        self.initializer = initializer
 
     def build(self, input_shape):
         shape = (self.num_tokens, input_shape[-1])
@@ -190,7 +195,9 @@ class RegisterTokens(ClassToken):
     def __init__(self, num_tokens, num_prefix_tokens=0, initializer=None, **kwargs):
         initializer = initializer or keras.initializers.TruncatedNormal(stddev=0.02)
         super().__init__(num_tokens, initializer, **kwargs)
-        self.store(locals())
+        self.num_tokens = num_tokens
+        self.num_prefix_tokens = num_prefix_tokens
+        self.initializer = initializer
 
 
 def image_size(images):

@@ -57,7 +57,9 @@ class SinusoidalPositions(SameShapeLayer):
     def __init__(self, layout="interleaved", max_wavelength=10000.0, offset=0, **kwargs):
         super().__init__(**kwargs)
         check_choice("layout", layout, ("interleaved", "halves"))
-        self.store(locals())
+        self.layout = layout
+        self.max_wavelength = max_wavelength
+        self.offset = offset
 
     def build(self, input_shape):
         _check_width(input_shape[-1], 2)
@@ -88,7 +90,7 @@ class SinusoidalGridPositions(SameShapeLayer):
 
     def __init__(self, shape, **kwargs):
         super().__init__(**kwargs)
-        self.store(locals())
+        self.shape = shape
 
     def build(self, input_shape):
         _check_width(input_shape[-1], 4)
@@ -132,7 +134,9 @@ class LearnedPositions(SameShapeLayer):
     def __init__(self, shape, num_prefix_tokens=0, interpolation="bicubic", **kwargs):
         super().__init__(**kwargs)
         check_choice("interpolation", interpolation, ("bilinear", "bicubic"))
-        self.store(locals())
+        self.shape = shape
+        self.num_prefix_tokens = num_prefix_tokens
+        self.interpolation = interpolation
 
     def build(self, input_shape):
         positions = self.shape if isinstance(self.shape, Integral) else math.prod(self.shape)
@@ -201,7 +205,10 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
 
     def __init__(self, num_heads, num_buckets=32, max_distance=128, bidirectional=True, **kwargs):
         super().__init__(**kwargs)
-        self.store(locals())
+        self.num_heads = num_heads
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
         exact = num_buckets // (4 if bidirectional else 2)
         if not 1 <= exact < max_distance:
             raise ValueError(

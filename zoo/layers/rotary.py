@@ -41,7 +41,9 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
                 f"Rotary positions on {num_axes} axes need heads whose width is a multiple of "
                 f"{2 * num_axes}. Received: key_dim={key_dim}."
             )
-        self.store(locals())
+        self.key_dim = key_dim
+        self.max_wavelength = max_wavelength
+        self.num_axes = num_axes
 
     def call(self, positions):
         pairs = self.key_dim // 2 // self.num_axes

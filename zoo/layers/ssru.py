@@ -59,7 +59,8 @@ class SSRU(SameShapeLayer):
 
     def __init__(self, embed_dim, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
-        self.store(locals())
+        self.embed_dim = embed_dim
+        self.kernel_initializer = kernel_initializer
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self.forget_gate = self._dense("forget_gate")
         self.candidate = self._dense("candidate", use_bias=False)

@@ -83,7 +83,18 @@ class TransformerModel(ZooModel):
         if missing:
             raise TypeError(f"{type(self).__name__} also needs {', '.join(missing)}.")
         super().__init__(**kwargs)
-        self.store({"remat": remat, **settings})
+        self._remat = remat
+        self.store(settings)
+
+    @property
+    def remat(self):
+        """Whether training recomputes each block for its gradient. It may be set at any time."""
+        return self._remat
+
+    @remat.setter
+    def remat(self, value):
+        self._remat = value
+        self.given_arguments.named["remat"] = value
 
     def build(self, input_shape=None):
         """Builds all layers that are not built yet, for features [B, T, E]."""
