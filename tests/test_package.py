@@ -1,11 +1,25 @@
 """`import zoo` is light, and its names are where they should be."""
 
+import importlib.metadata
+import os
+import pathlib
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 
+import numpy as np
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from PIL import Image
 
 import zoo
+from tests.test_imports import imported
+from zoo.errors import UserError, missing_package, needed
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 HEAVY = ["keras_hub", "tensorflow_text", "tensorflow_datasets", "sklearn", "matplotlib"]
 
@@ -86,6 +100,64 @@ except ImportError as error:
     assert python(code) == ("no TensorFlow\n", "a real warning\n")
 
 
+def packages():
+    """Lines of pyproject.toml such as "onnx>=1.23,<2", and those of the extras with their names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for requirement in project["dependencies"]:
+        yield requirement, None
+    for extra, requirements in project["optional-dependencies"].items():
+        for requirement in requirements:
+            yield requirement, extra
+
+
+def test_the_versions_that_are_tested_are_in_the_bounds_of_the_package():
+    pinned = {}
+    for line in (ROOT / "requirements.txt").read_text().splitlines():
+        requirement = line.partition("#")[0].strip()
+        if "==" in requirement:
+            requirement = Requirement(requirement)
+            pinned[canonicalize_name(requirement.name)] = str(requirement.specifier)[2:]
+    found = set()
+    for line, _ in packages():
+        requirement = Requirement(line)
+        name = canonicalize_name(requirement.name)
+        assert pinned[name] in requirement.specifier, line
+        found.add(name)
+    assert pinned.keys() - found == {"keras-nlp"}  # a part of keras-hub
+
+
+def test_each_package_that_is_imported_has_an_extra(monkeypatch):
+    """And an error names it, with its versions."""
+    lines = [f'{line}; extra == "{extra}"' if extra else line for line, extra in packages()]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: lines)
+    modules = set()
+    for path in sorted((ROOT / "zoo").rglob("*.py")):
+        if path.parent.name != "programs":  # copied into exports
+            modules.update(name.partition(".")[0] for name in imported(path))
+            modules.update(re.findall(r'needed\("(\w+)', path.read_text()))
+    modules -= {*sys.stdlib_module_names, "zoo"}
+    modules -= {"google", "grpc", "h11", "h5py", "ml_dtypes"}  # TensorFlow's, uvicorn's, Keras's
+    messages = {module: missing_package(module) for module in modules}
+    without_extra = {name for name, message in messages.items() if "zoo[" not in message}
+    assert without_extra <= {"keras", "numpy", "sentencepiece", "tensorflow", "tqdm", "tyro"}
+    assert messages["sklearn"] == (
+        "The package scikit-learn is not installed. Run `pip install 'zoo[recipes]'`, which "
+        "installs scikit-learn>=1.9,<2."
+    )
+    assert "'zoo[texts]'`, which installs tensorflow-text>=" in messages["tensorflow_text"]
+
+
+def test_without_metadata_an_error_names_the_package(monkeypatch):
+    def requires(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", requires)
+    expected = r"pyyaml is not installed. Run `pip install pyyaml`. \(import of yaml halted"
+    monkeypatch.setitem(sys.modules, "yaml", None)  # `import` raises ModuleNotFoundError
+    with pytest.raises(UserError, match=expected):
+        needed("yaml")
+
+
 MINIMAL = """
 import importlib.metadata, re, sys, tomllib
 
@@ -134,4 +206,55 @@ def test_the_dependencies_suffice_without_the_extras(tmp_path):
     saved_model(tmp_path)
     out, err = python(MINIMAL, str(tmp_path))
     assert out.split() == ["onnx", "tensorflow-text", "openvino", "safetensors", "safetensors"]
-    assert "is not installed. Run `pip install -r requirements.txt`" in err
+    assert "error: The package starlette is not installed. Run `pip install" in err
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with what the wheel installs, and environment variables to use it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    shutil.copytree(ROOT / "zoo", source / "zoo", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "build", "--outdir", str(folder / "dist"), str(source)]
+    subprocess.run(build, check=True, capture_output=True)
+    [wheel] = (folder / "dist").glob("*.whl")
+    assert [path.name for path in (folder / "dist").glob("*.tar.gz")] == ["zoo-0.1.0.tar.gz"]
+    packages = folder / "packages"
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(packages)]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    return packages, {**os.environ, "PYTHONPATH": str(packages)}
+
+
+@pytest.mark.ci
+def test_the_wheel_works_without_the_checkout(installed, tmp_path):
+    packages, environment = installed
+    for name in ("translate_spa", "vit_cifar10"):
+        shutil.copytree(ROOT / "docs" / "results" / name, tmp_path / name)
+    Image.fromarray(np.full((32, 32, 3), 200, np.uint8)).save(tmp_path / "gray.png")
+
+    def output(*command):
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    def zoo_command(*arguments):
+        return output(sys.executable, str(packages / "bin" / "zoo"), *arguments)
+
+    code = "import zoo; print(zoo.__file__); print(zoo.load('translate_spa')(['Good morning.']))"
+    file, translations = output(sys.executable, "-c", code).splitlines()
+    assert pathlib.Path(file).is_relative_to(packages)
+    assert translations == "['Buenos días.']"
+    assert zoo_command("--help").startswith("usage: zoo [-h] {classify,evaluate,")
+    assert "hf://openai-community/gpt2" in zoo_command("models", "gpt2")
+    assert zoo_command("translate", "translate_spa", "Good morning.") == "Buenos días.\n"
+    assert zoo_command("classify", "vit_cifar10", "gray.png").startswith("gray.png\t")
+    code = "from zoo.errors import missing_package; print(missing_package('matplotlib'))"
+    assert "Run `pip install 'zoo[recipes]'`" in output(sys.executable, "-c", code)
+
+
+def test_the_citation_and_the_changelog_name_the_version():
+    assert f"\nversion: {zoo.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {zoo.__version__}" in (ROOT / "CHANGELOG.md").read_text()

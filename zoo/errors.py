@@ -7,7 +7,12 @@ import operator
 import re
 
 # Packages whose modules have other names.
-_PACKAGES = {"PIL": "pillow", "grpc": "grpcio", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+_PACKAGES = {
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "tensorflow_serving": "tensorflow-serving-api",
+    "yaml": "pyyaml",
+}
 
 
 class UserError(ValueError):
