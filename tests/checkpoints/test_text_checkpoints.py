@@ -8,7 +8,9 @@ import pathlib
 
 import numpy as np
 import pytest
+import tokenizers
 from safetensors.numpy import save_file
+from tokenizers import models, normalizers, pre_tokenizers
 
 import zoo
 from tests.checkpoints import drawn
@@ -114,18 +116,41 @@ def test_files_that_cannot_be_used(kind, name, changed, message, tmp_path):
         zoo.load(path.parent)
 
 
-def tokenizer_json(kind):
+def tokenizer_json(kind, **parts):
+    """The content of a tokenizer.json with the same tokens, and other `parts`."""
     files = gpt2_tokenizer() if kind == "gpt2" else bert_tokenizer()
     if kind == "gpt2":
-        merges = files["merges.txt"].split("\n")[1:-1]
-        model = {"type": "BPE", "vocab": json.loads(files["vocab.json"]), "merges": merges}
-        return {"model": model, "pre_tokenizer": {"type": "ByteLevel"}, "normalizer": None}
-    vocab = {token: id for id, token in enumerate(files["vocab.txt"].split("\n")[:-1])}
-    parts = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
-    return {
-        "model": {"type": "WordPiece", "vocab": vocab},
-        **{part: {"type": kind} for part, kind in parts.items()},
-    }
+        merges = [tuple(line.split()) for line in files["merges.txt"].split("\n")[1:-1]]
+        library = tokenizers.Tokenizer(models.BPE(json.loads(files["vocab.json"]), merges))
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    else:
+        vocab = {token: id for id, token in enumerate(files["vocab.txt"].split("\n")[:-1])}
+        library = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+        library.normalizer = normalizers.BertNormalizer()
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        # As in the files of sentence encoders, which pad and truncate to a length.
+        library.enable_truncation(8)
+        library.enable_padding(length=20)
+    return {**json.loads(library.to_str()), **parts}
+
+
+def without_older_files(folder):
+    for name in ("vocab.json", "merges.txt", "vocab.txt"):
+        (folder / name).unlink(missing_ok=True)
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+ADDS_NONE = {"type": "TemplateProcessing", "pair": [], "special_tokens": {}}
+ADDS_NONE["single"] = [{"Sequence": {"id": "A", "type_id": 0}}]
+WORDS = {"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##"}
+WORDS["max_input_chars_per_word"] = 100
+START = "<|endoftext|>"
+ADDS_START = {
+    **ADDS_NONE,
+    "single": [{"SpecialToken": {"id": START, "type_id": 0}}, *ADDS_NONE["single"]],
+    "special_tokens": {START: {"id": START, "ids": [0], "tokens": [START]}},
+}
+ADDED = {"id": 7, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 
 @pytest.mark.parametrize(
@@ -133,32 +158,64 @@ def tokenizer_json(kind):
     [
         ("gpt2", {}, None),
         ("bert", {}, None),
-        ("gpt2", {"normalizer": {"type": "NFC"}}, "normalizer: type='NFC' is not"),
-        ("gpt2", {"pre_tokenizer": {"type": "Split"}}, "pre_tokenizer: type='Split' is not"),
-        ("gpt2", {"pre_tokenizer": None}, "pre_tokenizer: type='None' is not"),
-        ("gpt2", {"model": {"type": "BPE", "vocab": {}}}, "there is no 'merges'"),
-        ("gpt2", {"post_processor": {"type": "TemplateProcessing"}}, "post_processor TemplateProc"),
-        ("gpt2", {"post_processor": {"type": "TemplateProcessing", "special_tokens": {}}}, None),
-        ("gpt2", {"post_processor": {"type": "ByteLevel", "trim_offsets": False}}, None),
-        ("gpt2", {"post_processor": None}, None),
-        ("gpt2", {"added_tokens": [{"id": 7, "content": "Zoo"}]}, "added token 'Zoo'"),
-        ("bert", {"normalizer": {"type": "Lowercase"}}, "normalizer: type='Lowercase'"),
-        ("bert", {"model": {"type": "BPE", "vocab": {}}}, "model: type='BPE' is not"),
-        ("bert", {"model": {"vocab": {"a": 0}}}, r"there is no '\[CLS\]'"),
+        ("gpt2", {"post_processor": ADDS_NONE}, None),
+        ("gpt2", {"post_processor": BYTES}, None),
+        ("gpt2", {"pre_tokenizer": None}, "A BPE tokenizer must be of bytes"),
+        (
+            "gpt2",
+            {"model": {"type": "BPE", "vocab": {}}},
+            "tokenizer.json cannot be used: Missing vocab.merges",
+        ),
+        ("gpt2", {"post_processor": ADDS_START}, "post_processor TemplateProc"),
+        ("gpt2", {"added_tokens": [{**ADDED, "content": "Zoo", "special": False}]}, "token 'Zoo'"),
+        (
+            "bert",
+            {"model": {"type": "BPE", "vocab": {}}},
+            "tokenizer.json cannot be used: Missing vocab.merges",
+        ),
+        ("bert", {"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}, "must be BPE or WordPiece"),
+        ("bert", {"model": WORDS | {"vocab": {"a": 0}}}, r"there is no '\[CLS\]'"),
     ],
 )
 def test_tokenizer_json(kind, changed, message, tmp_path):
     """It gives the tokens of the older files, which tests/parity compares with transformers."""
     folder = folder_of(tmp_path, kind)
     expected = zoo.load(folder).tokenizer.encode(ODD_TEXTS)
-    for name in ("vocab.json", "merges.txt", "vocab.txt"):
-        (folder / name).unlink(missing_ok=True)
-    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer_json(kind), **changed}))
+    without_older_files(folder)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json(kind, **changed)))
     if message is None:
         assert zoo.load(folder).tokenizer.encode(ODD_TEXTS) == expected
     else:
         with pytest.raises(CheckpointError, match=message):
             zoo.load(folder)
+
+
+SPLIT = {"type": "Split", "pattern": {"Regex": " ?[a-z]{1,3}"}, "behavior": "Isolated"}
+SPLIT["invert"] = False
+SEQUENCE = {"type": "Sequence", "pretokenizers": [SPLIT, {**BYTES, "use_regex": False}]}
+
+
+@pytest.mark.parametrize(
+    "kind, changed",
+    [
+        ("gpt2", {"normalizer": {"type": "NFC"}}),
+        ("gpt2", {"pre_tokenizer": SEQUENCE}),
+        ("bert", {"normalizer": {"type": "Lowercase"}}),
+        ("bert", {"pre_tokenizer": {"type": "Whitespace"}}),
+    ],
+)
+def test_what_the_library_reads_is_read(kind, changed, tmp_path):
+    """Such as the tokenizers of other models that are made of the same parts."""
+    folder = folder_of(tmp_path, kind)
+    expected = zoo.load(folder).tokenizer.encode(ODD_TEXTS)
+    without_older_files(folder)
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(tokenizer_json(kind, **changed)))
+    library = tokenizers.Tokenizer.from_file(str(path))
+    library.no_truncation()
+    library.no_padding()
+    ids = zoo.load(folder).tokenizer.encode(ODD_TEXTS)
+    assert ids == [library.encode(text).ids for text in ODD_TEXTS] != expected
 
 
 @pytest.mark.parametrize(
@@ -173,8 +230,7 @@ def test_tokenizer_json(kind, changed, message, tmp_path):
 def test_the_space_before_a_text(own, in_config, expected, tmp_path):
     """GPT-2's own class does not ask tokenizer.json for it, that of any tokenizer does."""
     folder = folder_of(tmp_path, "gpt2")
-    before = {"type": "ByteLevel", "add_prefix_space": True}
-    found = {**tokenizer_json("gpt2"), "pre_tokenizer": before}
+    found = tokenizer_json("gpt2", pre_tokenizer=BYTES)
     (folder / "tokenizer.json").write_text(json.dumps(found))
     settings = {"tokenizer_class": own}
     if in_config is not None:

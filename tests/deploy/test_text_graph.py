@@ -16,7 +16,7 @@ from tests.text.library import byte_level_bpe, learned_byte_level_bpe, wordpiece
 from tests.text.samples import LINES, SAMPLE
 from zoo.deploy.text_graph import TextGraph
 from zoo.errors import ExportError, UserError
-from zoo.text.library_tokenizer import BYTE_ALPHABET
+from zoo.text.library_tokenizer import BYTE_ALPHABET, LibraryTokenizer
 from zoo.text.sentencepiece import KINDS, SentencePieceTokenizer, train_tokenizer
 
 pytestmark = pytest.mark.ci
@@ -141,8 +141,25 @@ def test_any_learned_merges(words):
 
 
 def test_what_cannot_be_exported(monkeypatch):
-    with pytest.raises(ExportError, match="without handle_chinese_chars cannot"):
-        TextGraph(bert(lowercase=True, handle_chinese_chars=False))
+    for kind, part, changed, message in (
+        (
+            "bert",
+            "normalizer",
+            {"handle_chinese_chars": False},
+            "handle_chinese_chars=False cannot",
+        ),
+        ("bert", "normalizer", {"type": "Lowercase"}, "normalizer has type='Lowercase'"),
+        ("bert", "normalizer", None, "normalizer has type=None cannot be exported"),
+        ("bert", "pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer has type='Whitespace'"),
+        ("bert", "model", {"max_input_chars_per_word": 200}, "supports only 100"),
+        ("gpt2", "normalizer", {"type": "NFC"}, "normalizer has type='NFC' .* only None"),
+        ("gpt2", "pre_tokenizer", {"use_regex": False}, "use_regex=False cannot"),
+        ("gpt2", "model", {"ignore_merges": True}, "model has ignore_merges=True"),
+    ):
+        content = json.loads(TOKENIZERS[kind].content)
+        content[part] = changed and {**(content[part] or {}), **changed}
+        with pytest.raises(ExportError, match=message):
+            TextGraph(LibraryTokenizer(json.dumps(content)))
     for merges in (["ab", "bc", "ab c", "a bc"], ["bc", "ab", "ab c"]):
         merges = [merge.split() if " " in merge else [*merge] for merge in merges]
         vocab = dict.fromkeys([*BYTE_ALPHABET, *map("".join, merges)])

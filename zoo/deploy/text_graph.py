@@ -13,6 +13,17 @@ from zoo.errors import ExportError, needed
 from zoo.text.library_tokenizer import BYTE_OF
 from zoo.text.sentencepiece import LANGUAGE
 
+# What the graphs support of a tokenizer.json; a setting other than a type may be missing or null.
+_BERT = {
+    "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "model": {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
+}
+_GPT2 = {
+    "normalizer": {"type": None},
+    "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
+    "model": {"byte_fallback": False, "ignore_merges": False},
+}
 # Assumed maximum number of bytes per token: an unknown word of BERT is one token, and spaces are
 # none, whatever their length. Without a limit, tokenizing a long text would take minutes.
 _LONGEST_TOKEN = 64
@@ -114,10 +125,10 @@ class BertPieces(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
+        _check_supported(tokenizer, _BERT)
         normalizer = tokenizer.settings["normalizer"]
-        if not normalizer["handle_chinese_chars"]:
-            raise ExportError("A BERT tokenizer without handle_chinese_chars cannot be exported.")
-        self._lowers, strips = normalizer["lowercase"], normalizer["strip_accents"]
+        self._lowers = normalizer["lowercase"]
+        strips = normalizer["strip_accents"]
         self._strips = self._lowers if strips is None else strips
         self._text = needed("tensorflow_text")
         self._tokenizer = self._text.FastBertTokenizer(
@@ -155,6 +166,7 @@ class ByteLevelPieces(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
+        _check_supported(tokenizer, _GPT2)
         self._add_prefix_space = tokenizer.settings["pre_tokenizer"]["add_prefix_space"]
         self._library = _library(_byte_pair_model(tokenizer), tf.int32)
 
@@ -169,6 +181,20 @@ class ByteLevelPieces(tf.Module):
         letters = tf.strings.regex_replace(letters, r"\x00", _NUL)
         ids = tf.gather(self._library.tokenize(letters), index)
         return words.with_values(ids).merge_dims(1, 2)
+
+
+def _check_supported(tokenizer, supported):
+    """Raises `ExportError` if a setting of a `LibraryTokenizer` is not as in {part: settings}."""
+    for part, settings in supported.items():
+        own = tokenizer.settings.get(part) or {}
+        for name, value in settings.items():
+            found = own.get(name)
+            is_default = found is None and name != "type"
+            if found != value and not is_default:
+                raise ExportError(
+                    f"A tokenizer whose {part} has {name}={found!r} cannot be exported: "
+                    f"tensorflow-text supports only {value!r}."
+                )
 
 
 def _byte_pair_model(tokenizer):

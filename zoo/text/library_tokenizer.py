@@ -1,4 +1,4 @@
-"""The tokenizers of GPT-2 and BERT, by the library `tokenizers`.
+"""Tokenizers of Hugging Face's library `tokenizers`, such as those of GPT-2 and BERT.
 
 A token such as "<|endoftext|>" or "[SEP]" in a text is ordinary text.
 """
@@ -27,20 +27,23 @@ BYTE_OF = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
 
 @dataclasses.dataclass(frozen=True)
 class LibraryTokenizer(Tokenizer):
-    """GPT-2's or BERT's tokenizer; see `Tokenizer` for decoding.
+    """A tokenizer of the library `tokenizers`: GPT-2's, BERT's or one of their kind.
 
     - GPT-2's: byte-pair encoding of bytes, within words (Radford et al. 2019, section 2.2).
     - BERT's: WordPiece within words, after a normalization of characters (Devlin et al. 2018,
       section 3). A word that is not made of tokens, or is too long, is the unknown token.
 
+    See `Tokenizer` for decoding.
+
     Args:
-        content: of a tokenizer.json, str. Its added tokens are not text: `decode` leaves them out.
+        content: content of a tokenizer.json, str. Its added tokens are not text: `decode` leaves
+            them out.
 
     Attributes:
         library: `tokenizers.Tokenizer`.
 
     Raises:
-        TokenizerError: if the content is invalid.
+        TokenizerError: if the content is invalid, or of another kind.
     """
 
     content: str = dataclasses.field(repr=False)
@@ -52,17 +55,27 @@ class LibraryTokenizer(Tokenizer):
         except Exception as error:  # the library has no class of its own
             raise TokenizerError(f"It is not a tokenizer.json: {error}.") from None
         object.__setattr__(self, "library", library)  # the way of a frozen dataclass
-        if self.kind not in ("BPE", "WordPiece"):
-            raise TokenizerError(f"A tokenizer must be BPE or WordPiece. Received: {self.kind}.")
         library.encode_special_tokens = True  # as ordinary text
+        library.no_truncation()
+        library.no_padding()
+        check_kind(self.settings)
         if {*self.vocab.values()} != {*range(self.vocab_size)}:
             raise TokenizerError("The ids of the vocabulary must be 0, 1, 2 and so on, each once.")
-        unknown = self.settings["model"].get("unk_token")
-        for token in BYTE_ALPHABET if self.kind == "BPE" else [unknown]:
+        if self.kind == "BPE":
+            if "ByteLevel" not in self._pre_tokenizers():
+                raise TokenizerError("A BPE tokenizer must be of bytes: its pre_tokenizer is not.")
+            for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+                value = self.settings["model"].get(name)
+                if value:
+                    raise TokenizerError(f"{name}={value!r} of BPE is not supported.")
+            required = BYTE_ALPHABET
+        else:
+            required = [self.settings["model"].get("unk_token")]
+        for token in required:
             if token not in self.vocab:
                 raise TokenizerError(f"The vocabulary has no token {token!r}.")
 
-    def __reduce__(self):  # a copy of `library` would forget `encode_special_tokens`
+    def __reduce__(self):  # a copy of `library` would forget its settings
         return type(self), (self.content,)
 
     def encode(self, texts):
@@ -108,5 +121,19 @@ class LibraryTokenizer(Tokenizer):
     def _bytes(self, token):
         if self.kind == "BPE":  # tokens that were added as text may have other characters
             return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in token)
-        continues = token.startswith(CONTINUATION)
-        return token.removeprefix(CONTINUATION).encode() if continues else f" {token}".encode()
+        continuation = self.settings["model"].get("continuing_subword_prefix", CONTINUATION)
+        if token.startswith(continuation):
+            return token.removeprefix(continuation).encode()
+        return f" {token}".encode()
+
+    def _pre_tokenizers(self):
+        """The types of the steps that split a text into words."""
+        part = self.settings.get("pre_tokenizer") or {}
+        return [step["type"] for step in part.get("pretokenizers", [part]) if step]
+
+
+def check_kind(content):
+    """Raises `TokenizerError` if the content of a tokenizer.json, a dict, is of another kind."""
+    kind = content["model"].get("type")
+    if kind not in ("BPE", "WordPiece"):
+        raise TokenizerError(f"A tokenizer must be BPE or WordPiece. Received: {kind}.")
