@@ -22,29 +22,66 @@ MAX_SIDE = 8192  # of images, in pixels
 def vit_classifier(tensors, table, settings, preprocessing, options, names=None, ignored=()):
     """Builds a Vision Transformer and assigns its weights.
 
-    `options` of `zoo.load` override `settings`, arguments of `zoo.vit`. `preprocessing` is that of
-    the published model; `names` are the class names, by default their indices. For the others see
-    `zoo.checkpoints.mapping.assign`. Returns an `ImageClassifier`, or an `ImageEncoder` if there is
-    no head.
+    Args:
+        tensors, table, ignored: see `zoo.checkpoints.mapping.assign`.
+        settings: arguments of `zoo.vit` that the published model has.
+        preprocessing: `ImagePreprocessing` of the published model.
+        options: options of `zoo.load`, which override `settings`.
+        names: class names; by default the indices of the classes.
+
+    Returns:
+        `ImageClassifier`, or `ImageEncoder` without a head.
     """
-    shape, kept = tensors.shapes.get(table["head/bias"].names[0]), ()
-    if names is None or shape is None:
-        names = [str(index) for index in range(math.prod(shape))] if shape else []
-    names, is_new = head_classes(tensors, names, options)
-    native = settings["input_shape"]
-    if is_new:
-        kept, unused = _head(tensors, table)
-        ignored = (*ignored, *unused, HEADS)
-
-    def create(input_shape, **others):
-        return vit(input_shape=with_channels(input_shape, native), **others)
-
-    model = create_model(create, {**settings, "num_classes": len(names)}, options)
-    changes = adaptations(model, native, tensors.path)
-    table = table | {path: changed(table[path], function) for path, function in changes.items()}
-    assign(model, tensors, table, ignored, kept)
+    shape = tensors.shapes.get(table["head/bias"].names[0])
+    if shape is None:
+        names = []
+    elif names is None:
+        names = [str(index) for index in range(math.prod(shape))]
+    names, is_new_head = head_classes(tensors, names, options)
+    model = create_vit(vit, settings, names, options)
+    assign_adapted(model, tensors, table, settings["input_shape"], is_new_head, ignored)
     images = preprocessing.with_shape(model.input_shape)
     return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
+
+
+def create_vit(create, settings, names, options):
+    """Builds a Vision Transformer by `create`, such as `zoo.vit`; see `create_model`.
+
+    The option `input_shape` may be (H, W).
+    """
+
+    def create_with_channels(input_shape, **others):
+        return create(input_shape=with_channels(input_shape, settings["input_shape"]), **others)
+
+    return create_model(create_with_channels, {**settings, "num_classes": len(names)}, options)
+
+
+def assign_adapted(model, tensors, table, native, is_new_head, ignored=()):
+    """Assigns weights that were trained on images of the shape `native`, (H, W, C), to a model.
+
+    Learned positions are resized, and patches adapted to the number of channels. A new head keeps
+    its initial values. For the other arguments see `zoo.checkpoints.mapping.assign`.
+    """
+    kept = ()
+    if is_new_head:
+        kept, unused = _head(tensors, table)
+        ignored = (*ignored, *unused, HEADS)
+    old_channels = native[2]
+    channels = model.input_shape[2]
+    if channels != old_channels:
+        print(
+            f"{tensors.path}: patches, mean and deviation are adapted from {old_channels} channels "
+            f"to {channels}."
+        )
+        path = "patch_embed/projection/kernel"
+        adapt = functools.partial(_adapted, old=old_channels, new=channels)
+        table = {**table, path: changed(table[path], adapt)}
+    grid = patch_grid(native[:2], model.patch_size)
+    if model.positions == "learned" and grid != model.grid(model.input_shape[:2]):
+        path = "patch_positions/embeddings"
+        resize = functools.partial(_resized, model=model, grid=grid)
+        table = {**table, path: changed(table[path], resize)}
+    assign(model, tensors, table, ignored, kept)
 
 
 def with_channels(input_shape, native):
@@ -56,23 +93,6 @@ def with_channels(input_shape, native):
             f"input_shape={input_shape!r}."
         )
     return (*map(int, input_shape), *native[len(input_shape) :])
-
-
-def adaptations(model, native, name):
-    """Functions that adapt weights for images of the `native` shape to a model, by variable.
-
-    `name` is the name of the weights, for a printed line. Returns {path of a variable: function}.
-    """
-    functions, old, channels = {}, native[2], model.input_shape[2]
-    if channels != old:
-        print(f"{name}: patches, mean and deviation are adapted from {old} channels to {channels}.")
-        adapt = functools.partial(_adapted, old=old, new=channels)
-        functions["patch_embed/projection/kernel"] = adapt
-    grid = patch_grid(native[:2], model.patch_size)
-    if model.positions == "learned" and grid != model.grid(model.input_shape[:2]):
-        resize = functools.partial(_resized, model=model, grid=grid)
-        functions["patch_positions/embeddings"] = resize
-    return functions
 
 
 def _adapted(kernel, old, new):
@@ -105,10 +125,16 @@ def count_blocks(shapes, block):
 
 
 def image_size(tensors, name, prefix, patch_size, size=()):
-    """Returns the image size (H, W) of learned positions [1, n, E], and whether tokens have some.
+    """Returns the image size (H, W) that learned positions [1, n, E] are for.
 
-    `prefix` is the number of class tokens, `size` the image size in the metadata, if it is known;
-    otherwise, images are square.
+    Args:
+        tensors: `Tensors`, which have the positions as `name`.
+        prefix: number of class tokens.
+        patch_size: side of a patch in pixels.
+        size: image size in the metadata, if it is known; otherwise, images are square.
+
+    Returns:
+        (H, W), and whether the class tokens have positions.
     """
     positions = tensors.shape(name, 3)[1]
     for before in (0, prefix):
@@ -124,8 +150,11 @@ def image_size(tensors, name, prefix, patch_size, size=()):
 
 def _head(tensors, table):
     """The patterns of the variables of the head, and the names of their tensors."""
-    # As in timm, a trained normalization before the head is not part of it.
+    layers = HEAD_LAYERS
     norm = table.get("head_norm/gamma")
-    heads = HEAD_LAYERS if norm and norm.names[0] in tensors else (*HEAD_LAYERS, "head_norm")
-    sources = [source for path, source in table.items() if path.split("/")[0] in heads]
-    return [f"{layer}/.*" for layer in heads], [name for source in sources for name in source.names]
+    # As in timm, a trained normalization before the head is not part of it.
+    if norm is None or norm.names[0] not in tensors:
+        layers = (*HEAD_LAYERS, "head_norm")
+    patterns = [f"{layer}/.*" for layer in layers]
+    sources = [source for path, source in table.items() if path.split("/")[0] in layers]
+    return patterns, [name for source in sources for name in source.names]

@@ -1,9 +1,11 @@
 """The base classes of what `zoo.load` returns."""
 
+import contextlib
 import functools
 import json
 import operator
 import pathlib
+import tempfile
 import threading
 import zipfile
 
@@ -18,6 +20,7 @@ from zoo.tasks.padded_batches import token_batches
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 
 MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote
+WEIGHTS = "model.weights.h5"  # in a `MODEL_FILE`
 JIT_COMPILE = True  # by XLA; False for all functions, exported ones as well
 MAX_FUNCTIONS = 32  # that a task keeps, the last used ones
 _lock = threading.Lock()
@@ -223,5 +226,16 @@ def load_model(path, arguments):
     config = {**read_config(path), "compile_config": None}
     config["config"] = {**config["config"], **arguments}
     model = keras.saving.deserialize_keras_object(config)
-    model.load_weights(path)
+    with unpacked_weights(path) as weights:
+        model.load_weights(weights)
     return model
+
+
+@contextlib.contextmanager
+def unpacked_weights(path):
+    """Context with the path of the weights of a .keras file, unpacked to a temporary folder.
+
+    HDF5 reads them in any order, and compressed weights would be unpacked again and again.
+    """
+    with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
+        yield archive.extract(WEIGHTS, folder)
