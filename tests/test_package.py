@@ -197,6 +197,7 @@ for use in (
         use()
     except UserError as error:
         print(re.search("package (.*) is not installed", str(error))[1])
+assert main(["classify", folder + "/run", folder]) == 2  # it has no images
 assert main(["serve", folder + "/1"]) == 2
 """
 
@@ -206,7 +207,8 @@ def test_the_dependencies_suffice_without_the_extras(tmp_path):
     saved_model(tmp_path)
     out, err = python(MINIMAL, str(tmp_path))
     assert out.split() == ["onnx", "tensorflow-text", "openvino", "safetensors", "safetensors"]
-    assert "error: The package starlette is not installed. Run `pip install" in err
+    assert "error: The folder" in err and "has no images" in err
+    assert "error: The package uvicorn is not installed. Run `pip install" in err
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,10 @@ class ExportError(UserError):
     """A model cannot be exported, or the outputs of the export differ; the message says why."""
 
 
+class ServerError(UserError):
+    """A model or an option of the server is invalid; the message says which and why."""
+
+
 def as_number(name, value, number, low=-math.inf, high=math.inf):
     """Converts an option to `number`, int or float; raises `TaskError` if it is out of range.
 

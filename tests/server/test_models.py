@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.server import toys
-from zoo.errors import UserError
-from zoo.server.errors import ServerError
+from zoo.errors import ServerError, UserError
 from zoo.server.models import Signature, find, load, load_all
 
 

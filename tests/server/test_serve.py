@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tests.server import toys
 from tests.server.toys import post
-from zoo.server.errors import ServerError
+from zoo.errors import ServerError
 from zoo.server.server import serve
 
 

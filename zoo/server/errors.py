@@ -1,17 +1,11 @@
-"""Errors of the server and of requests."""
+"""Errors of requests."""
 
 from starlette.exceptions import HTTPException
-
-from zoo.errors import UserError
 
 # TensorFlow Serving's HTTP status for the codes of TensorFlow and gRPC; 500 for others.
 STATUS = {"OUT_OF_RANGE": 400, "FAILED_PRECONDITION": 400, "INVALID_ARGUMENT": 400}
 STATUS |= {"NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 429, "UNIMPLEMENTED": 501}
 STATUS |= {"UNAVAILABLE": 503, "DEADLINE_EXCEEDED": 504}
-
-
-class ServerError(UserError):
-    """A model or an option of the server is invalid; the message says which and why."""
 
 
 class RequestError(HTTPException):

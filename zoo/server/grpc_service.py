@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import predict_pb2
 
-from zoo.server.errors import STATUS, RequestError, ServerError, release
+from zoo.errors import ServerError
+from zoo.server.errors import STATUS, RequestError, release
 from zoo.server.models import DEFAULT_SIGNATURE
 from zoo.server.service import LARGE_BODIES
 

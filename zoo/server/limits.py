@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from zoo.server.errors import ServerError
+from zoo.errors import ServerError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,8 @@ from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, prediction_log_pb2
 
-from zoo.errors import needed
-from zoo.server.errors import STATUS, RequestError, ServerError
+from zoo.errors import ServerError, needed
+from zoo.server.errors import STATUS, RequestError
 
 DEFAULT_SIGNATURE = "serving_default"
 _STATUS = {getattr(tf.errors, name): status for name, status in STATUS.items()}

@@ -12,7 +12,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from zoo.server.errors import ServerError
+from zoo.errors import ServerError
 from zoo.server.limits import Limits
 from zoo.server.models import load_all, watch
 from zoo.server.service import Service
