@@ -3,4 +3,6 @@
 The control ids are defined here only. This module imports nothing, so models can import it.
 """
 
-PAD_ID, BOS_ID, EOS_ID = 0, 1, 2  # padding, begin and end of a sequence: <pad>, <s>, </s>
+PAD_ID = 0  # padding, <pad>
+BOS_ID = 1  # begin of a sequence, <s>
+EOS_ID = 2  # end of a sequence, </s>

@@ -1,4 +1,4 @@
-"""What models answer about texts: scored texts, and alignments of translations.
+"""Results of tasks with texts: scored texts, and alignments of translations.
 
 Axes: S source tokens, T target tokens.
 """
@@ -11,7 +11,7 @@ from zoo.text.layout import join_sentences
 
 
 class ScoredText(NamedTuple):
-    """A text that was written and its score: log-probability over length penalty, at most 0."""
+    """A text and its score: its log-probability, divided by the length penalty; at most 0."""
 
     text: str
     score: float
@@ -31,13 +31,18 @@ class Alignment(NamedTuple):
 
 
 def join_parts(fields, translations):
-    """The `ScoredText` of a text, given those of each of its parts.
+    """Joins the translations of the parts of a text: returns a list of `ScoredText`.
 
-    If the text has several parts, it has one: the best of each part, with the sum of their scores.
+    A text with a single part has all translations of the part. Any other text has one translation:
+    the best of each part, with the sum of their scores.
+
+    Args:
+        fields: see `zoo.text.layout.split_sentences`.
+        translations: for each part a list of `ScoredText`, the best first.
     """
     if len(translations) == 1:
         before, _, after = fields
         return [ScoredText(before + text + after, score) for text, score in translations[0]]
-    best = [first for first, *_ in translations]
+    best = [found[0] for found in translations]
     text = join_sentences(fields, [translation.text for translation in best])
-    return [ScoredText(text, sum(score for _, score in best))]
+    return [ScoredText(text, sum(translation.score for translation in best))]

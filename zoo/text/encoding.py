@@ -10,14 +10,19 @@ from zoo.text.tokenizer import as_texts
 
 
 def encode(tokenizer, texts, limit, end, first=None, name="Text {}", advice="Shorten it."):
-    """Tokenizes texts: `first`, if it is given, the tokens of the text, `end`.
+    """Tokenizes texts, and adds control ids.
 
     Args:
         tokenizer: see `zoo.tasks.task.TextTask`.
         texts: list of str.
-        limit: maximum number of tokens of a text.
-        end, first: token ids.
-        name, advice: how an error names a text, given its index, and what to do about it.
+        limit: maximum number of tokens of a text, including the control ids.
+        end: token id that is added at the end of each text.
+        first: token id that is added at the beginning of each text; None for none.
+        name: what an error calls a text; "{}" is its index.
+        advice: what an error tells to do.
+
+    Returns:
+        list of ids for each text.
 
     Raises:
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
@@ -34,7 +39,7 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text {}", advice="Sho
 
 
 def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
-    """Splits texts into the parts to translate, and tokenizes these.
+    """Splits texts into the parts to translate, and tokenizes the parts.
 
     Args:
         tokenizer, texts, limit, end: see `encode`.
@@ -42,7 +47,8 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
         sentences: whether parts are sentences; if False, each text that is not blank is one part.
 
     Returns:
-        (for each text its fields, see `zoo.text.layout.split_sentences`; the tokens of all parts).
+        The fields of each text, see `zoo.text.layout.split_sentences`, and the ids of each part of
+        all texts. A language code at the beginning of a text is a prefix of each of its parts.
 
     Raises:
         TaskError: see `encode`, or if an argument is invalid.
@@ -51,17 +57,30 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
         raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
     if not isinstance(sentences, bool):
         raise TaskError(f"sentences must be True or False. Received: sentences={sentences!r}.")
-    layouts, parts = [], []
+    layouts = []
+    parts = []
     for text in as_texts(texts):
-        code = _language_code(tokenizer, text)  # of all parts
+        code = _language_code(tokenizer, text)
         body = text[len(code) :]
-        fields = split_sentences(body) if sentences else ["", body, ""] if body.strip() else [""]
+        if sentences:
+            fields = split_sentences(body)
+        elif body.strip():
+            fields = ["", body, ""]
+        else:
+            fields = [""]
         if too_long == "split":
             fields = split_long(fields, functools.partial(_fits, tokenizer, limit, code))
         layouts.append(fields)
         parts += [code + part for part in fields[1::2]]
-    name, advice = "A sentence" if sentences else "A text", 'Shorten it, or pass too_long="split".'
-    return layouts, encode(tokenizer, parts, limit, end, None, name, advice)
+    rows = encode(
+        tokenizer,
+        parts,
+        limit,
+        end,
+        name="A sentence" if sentences else "A text",
+        advice='Shorten it, or pass too_long="split".',
+    )
+    return layouts, rows
 
 
 def _fits(tokenizer, limit, code, part):
@@ -69,5 +88,8 @@ def _fits(tokenizer, limit, code, part):
 
 
 def _language_code(tokenizer, text):
-    match = tokenizer.language_prefixes and re.match(f"(?s){LANGUAGE.pattern} *", text)
+    """The language code at the beginning of a text and the spaces after it, or ""."""
+    if not tokenizer.language_prefixes:
+        return ""
+    match = re.match(f"(?s){LANGUAGE.pattern} *", text)
     return match.group() if match else ""

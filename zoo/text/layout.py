@@ -53,7 +53,8 @@ def _any(words):
 
 
 _SPACE = f"{_BREAK}{_BLANK}"
-_STOPS, _IN_WORD = f"{_STOP}{_FULL_STOP}", f"[^{_SPACE}{_STOP}{_FULL_STOP}{_OPEN}]"
+_STOPS = f"{_STOP}{_FULL_STOP}"
+_IN_WORD = f"[^{_SPACE}{_STOPS}{_OPEN}]"
 _CLOSES = rf"(?:[{_CLOSE}]|[{_BLANK}]»|\[[0-9]+\]|</[A-Za-z]+>)*"  # [1]: notes; </b>
 _FOLLOWS = f"[^{_SPACE}{_STOPS}{_CLOSE}<"
 _UNITS = "|".join(
@@ -90,8 +91,10 @@ NO_TEXT = (
 )
 # The end of a translation after which a space is inserted.
 SPACE_FOLLOWS = f"(?s).*[.,;:!?…][{_CLOSE}]*"
-_SENTENCE, _NO_TEXT = re.compile(SENTENCE), re.compile(NO_TEXT)
-_CLAUSES, _WORDS = r"(?<=[;:…])\s+|(?<=[，、；：])", r"\s+"
+_SENTENCE = re.compile(SENTENCE)
+_NO_TEXT = re.compile(NO_TEXT)
+_CLAUSES = r"(?<=[;:…])\s+|(?<=[，、；：])"  # between clauses
+_WORDS = r"\s+"  # between words
 
 
 def split_sentences(text):
@@ -102,8 +105,12 @@ def split_sentences(text):
         sentences: without line breaks and tabs, without spaces at their ends, and with a letter or
         a number.
     """
-    fields, at = [""], 0
-    while at < len(text) and (match := _SENTENCE.match(text, at)):
+    fields = [""]
+    at = 0
+    while at < len(text):
+        match = _SENTENCE.match(text, at)
+        if match is None:
+            break
         between, sentence = match.groups()
         fields[-1] += between
         at = match.end()
@@ -116,7 +123,7 @@ def split_sentences(text):
 
 
 def join_sentences(fields, translations):
-    """The text of `fields`, see `split_sentences`, with translations in place of the sentences.
+    """Returns the text of `fields`, see `split_sentences`, with translations of the sentences.
 
     If there is nothing between two sentences, as in Chinese, a space is inserted after a
     translation that ends with a full stop of a script with spaces.
@@ -141,10 +148,12 @@ def split_long(fields, fits):
     """
     shorter = fields[:1]
     for part, between in zip(fields[1::2], fields[2::2]):
-        is_split = len(part) > 1 and not fits(part)
-        first, *others = split_long(_halves(part), fits) if is_split else ("", part, "")
-        shorter[-1] += first
-        shorter += others
+        if len(part) > 1 and not fits(part):
+            first, *others = split_long(_halves(part), fits)
+            shorter[-1] += first
+            shorter += others
+        else:
+            shorter += [part, ""]
         shorter[-1] += between
     return shorter
 
@@ -159,5 +168,5 @@ def _halves(text):
         cuts = [(start, end) for start, end in cuts if start > 0 and end < len(text)]
         if cuts:
             break
-    start, end = min(cuts, key=lambda span: abs(sum(span) - len(text)))
+    start, end = min(cuts, key=lambda cut: abs(sum(cut) - len(text)))  # nearest to the middle
     return ["", text[:start], text[start:end], text[end:], ""]

@@ -1,8 +1,8 @@
-"""Tokenizers in files, which any tool of the field reads.
+"""Writes and loads the files of tokenizers.
 
-A SentencePiece model is NAME.spm; what is not in it, the vocabulary of a published translator or a
-prefix, is NAME.json. A tokenizer of GPT-2 or BERT is NAME.tokenizer.json, of the library
-`tokenizers`.
+- NAME.spm: a SentencePiece model.
+- NAME.json: what is not in the model: the vocabulary of a published translator, or a prefix.
+- NAME.tokenizer.json: a tokenizer of the library `tokenizers`, such as GPT-2's or BERT's.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ _ENDINGS = ("spm", "json", "tokenizer.json")
 
 
 def save_tokenizer(tokenizer, folder, name):
-    """Writes a tokenizer into a folder, in place of one of this name; returns its files' names."""
+    """Writes a tokenizer into a folder, over one of the same name; returns the names of files."""
     if isinstance(tokenizer, LibraryTokenizer):
         files = {"tokenizer.json": tokenizer.content.encode()}
     else:
@@ -36,7 +36,7 @@ def save_tokenizer(tokenizer, folder, name):
 
 
 def load_tokenizer(folder, name):
-    """The tokenizer that `save_tokenizer` wrote.
+    """Loads the tokenizer that `save_tokenizer` wrote.
 
     Raises:
         TokenizerError: if its files cannot be read or are invalid.
@@ -46,9 +46,11 @@ def load_tokenizer(folder, name):
     try:
         if library.is_file():
             return LibraryTokenizer(library.read_text(encoding="utf-8"))
-        settings = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
-        lists = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
-        return SentencePieceTokenizer(model.read_bytes(), **{**settings, **lists})
+        arguments = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
+        for key, value in arguments.items():
+            if isinstance(value, list):
+                arguments[key] = tuple(value)
+        return SentencePieceTokenizer(model.read_bytes(), **arguments)
     except OSError as error:
         raise TokenizerError(f"{error.filename} cannot be read: {error.strerror}.") from None
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
@@ -58,7 +60,7 @@ def load_tokenizer(folder, name):
 
 
 def checksum(*tokenizers):
-    """A checksum of all that the tokenizers do, hexadecimal digits."""
+    """Returns a checksum of everything that affects the tokens, as hexadecimal digits."""
     tables = [dataclasses.asdict(each) for each in tokenizers]
     text = json.dumps(tables, sort_keys=True, default=bytes.hex)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

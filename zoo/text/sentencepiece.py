@@ -26,17 +26,6 @@ UNKNOWN_ID = 3
 _SMALLEST = UNKNOWN_ID + 1 + 256  # control ids and bytes
 _LARGEST = 10**8  # with ten times as many the library does not end
 _LONGEST_LINE = 1000  # characters; the library skips lines of more than 4,192 bytes
-_TRAINING = {
-    "pad_id": PAD_ID,
-    "bos_id": BOS_ID,
-    "eos_id": EOS_ID,
-    "unk_id": UNKNOWN_ID,
-    "byte_fallback": True,
-    "character_coverage": 0.9999,  # characters that are rarer are spelled in bytes
-    "hard_vocab_limit": False,
-    "num_threads": 16,  # on every machine: scores are sums, in an order that depends on it
-    "minloglevel": 3,
-}
 LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 
 
@@ -44,8 +33,7 @@ LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 class SentencePieceTokenizer(Tokenizer):
     """Encodes text to ids by a SentencePiece model; see `Tokenizer` for decoding.
 
-    Ids are those of the model; published translators have another vocabulary, `vocab`, for the same
-    pieces.
+    Published translators have ids of their own for the pieces of the model: `vocab`.
 
     Args:
         model: content of a .model or .spm file, bytes.
@@ -69,20 +57,24 @@ class SentencePieceTokenizer(Tokenizer):
     prefix: tuple[int, ...] = ()
     language_prefixes: bool = False
 
-    kind, space = "sentencepiece", SPACE
+    kind = "sentencepiece"
+    space = SPACE
 
     def __post_init__(self):
-        proto, own = self.proto, self._processor
+        proto = self.proto  # raises an error if the model is invalid
+        processor = self._processor
         if self.vocab is None:
             control = tuple(p.piece for p in proto.pieces if p.type == p.CONTROL)
-            size = max(len(own), self.vocab_size or 0)
-            values = {"unknown": own.unk_id(), "control": control, "vocab_size": size}
-            for name, value in values.items():  # the way of a frozen dataclass
-                object.__setattr__(self, name, value)
-        as_ids([*(self.vocab or {}).values(), self.unknown, *self.prefix], self.vocab_size)
-        for piece, id in (self.vocab or {}).items():
-            if (last := self.tokens[id]) != piece:
-                raise TokenizerError(f"The tokens {piece!r} and {last!r} have the same id.")
+            size = max(len(processor), self.vocab_size or 0)
+            object.__setattr__(self, "unknown", processor.unk_id())  # the dataclass is frozen
+            object.__setattr__(self, "control", control)
+            object.__setattr__(self, "vocab_size", size)
+        vocab = self.vocab or {}
+        as_ids([*vocab.values(), self.unknown, *self.prefix], self.vocab_size)
+        for piece, id in vocab.items():
+            other = self.tokens[id]
+            if other != piece:
+                raise TokenizerError(f"The tokens {piece!r} and {other!r} have the same id.")
 
     def __reduce__(self):  # the library's objects in cached properties cannot be copied
         return type(self), tuple(getattr(self, each.name) for each in dataclasses.fields(self))
@@ -102,13 +94,19 @@ class SentencePieceTokenizer(Tokenizer):
         texts = as_texts(texts)
         if self.vocab is None:
             return [[*self.prefix, *row] for row in self._processor.encode(texts)]
-        matches = [self.language_prefixes and LANGUAGE.match(text) for text in texts]
-        codes = [match[0] if match else "" for match in matches]
+        codes = [self._language_code(text) for text in texts]
         texts = [text[len(code) :] for code, text in zip(codes, texts)]
-        pieces = self._processor.encode(texts, out_type=str)
-        pieces = [[code, *row] if code else row for code, row in zip(codes, pieces)]
-        id_of = self.vocab.get
-        return [[*self.prefix, *(id_of(piece, self.unknown) for piece in row)] for row in pieces]
+        rows = []
+        for code, pieces in zip(codes, self._processor.encode(texts, out_type=str)):
+            if code:
+                pieces = [code, *pieces]
+            ids = [self.vocab.get(piece, self.unknown) for piece in pieces]
+            rows.append([*self.prefix, *ids])
+        return rows
+
+    def _language_code(self, text):
+        match = LANGUAGE.match(text) if self.language_prefixes else None
+        return match[0] if match else ""
 
     def pieces(self, ids):
         """Returns a label for each id of one sequence: its text, "<0xE2>" for a byte, or "</s>"."""
@@ -116,7 +114,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [self.tokens.get(id, "").replace(SPACE, " ") for id in ids]
 
     def with_prefix(self, *prefix):
-        """The same tokenizer with another `prefix`."""
+        """Returns the same tokenizer with another `prefix`."""
         return dataclasses.replace(self, prefix=prefix)
 
     @functools.cached_property
@@ -126,7 +124,7 @@ class SentencePieceTokenizer(Tokenizer):
             proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
         except DecodeError:
             raise TokenizerError("It is not a SentencePiece model.") from None
-        # They follow the pieces: without them, a file that ends between two pieces is a model too.
+        # Both follow the pieces. A file that ends between two pieces is a model without them.
         if not (proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
             raise TokenizerError("The SentencePiece model is not complete.")
         if proto.denormalizer_spec.precompiled_charsmap:
@@ -143,8 +141,10 @@ class SentencePieceTokenizer(Tokenizer):
     @functools.cached_property
     def token_bytes(self):
         """See `Tokenizer`, as for the following properties."""
-        spelled = (p.piece for p in self.proto.pieces if p.type == p.BYTE)  # such as "<0xE2>"
-        special = {piece: bytes.fromhex(piece[3:5]) for piece in spelled}
+        special = {}
+        for piece in self.proto.pieces:
+            if piece.type == piece.BYTE:  # such as "<0xE2>"
+                special[piece.piece] = bytes.fromhex(piece.piece[3:5])
         unknown = self._processor.id_to_piece(self._processor.unk_id())
         special[unknown] = self.proto.trainer_spec.unk_surface.encode()
         special |= dict.fromkeys(self.control, b"")
@@ -168,7 +168,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"):
-    """Trains a SentencePiece model; the same lines give the same on every machine.
+    """Trains a SentencePiece model; the same lines give the same model on every machine.
 
     - "unigram": the most probable segmentation into pieces, of which each has a probability.
     - "bpe": byte-pair encoding, merges of the most frequent pairs.
@@ -203,19 +203,34 @@ def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"
     lines = [line for line in as_texts(list(lines)) if line.strip()]
     if not lines:
         raise TokenizerError("There is no text to train a tokenizer on: all lines are empty.")
-    starts = ((line, start) for line in lines for start in range(0, len(line), _LONGEST_LINE))
-    keeps_spaces, written = normalization == "identity" and kind != "word", io.BytesIO()
+    keeps_spaces = normalization == "identity" and kind != "word"
+    model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(line[start : start + _LONGEST_LINE] for line, start in starts),
-            model_writer=written,
+            sentence_iterator=_short_lines(lines),
+            model_writer=model,
             model_type=KINDS[kind],
             vocab_size=vocab_size,
             normalization_rule_name=normalization,
             remove_extra_whitespaces=not keeps_spaces,
-            **_TRAINING,
+            pad_id=PAD_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            unk_id=UNKNOWN_ID,
+            byte_fallback=True,
+            character_coverage=0.9999,  # characters that are rarer are spelled in bytes
+            hard_vocab_limit=False,
+            num_threads=16,  # on every machine: scores are sums, in an order that depends on it
+            minloglevel=3,
         )
     except RuntimeError as error:
         message = re.sub(r"^.*\] *| or decrease character_coverage.*option", "", str(error))
         raise TokenizerError(f"The tokenizer cannot be trained: {message}") from None
-    return SentencePieceTokenizer(written.getvalue())
+    return SentencePieceTokenizer(model.getvalue())
+
+
+def _short_lines(lines):
+    """Yields lines in parts of at most `_LONGEST_LINE` characters."""
+    for line in lines:
+        for start in range(0, len(line), _LONGEST_LINE):
+            yield line[start : start + _LONGEST_LINE]

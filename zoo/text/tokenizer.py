@@ -20,7 +20,10 @@ class Tokenizer:
         adds_space: whether the first token of a text begins with a space that is not in the text.
     """
 
-    prefix, space, strips, adds_space = (), " ", False, False
+    prefix = ()
+    space = " "
+    strips = False
+    adds_space = False
 
     def decode(self, ids):
         """Decodes sequences of ids; control tokens are left out.
@@ -39,11 +42,13 @@ class Tokenizer:
         texts = [text.decode(errors="replace").replace(self.space, " ") for text in texts]
         if self.strips:
             return [text.strip(" ") for text in texts]
-        return [text.removeprefix(" ") for text in texts] if self.adds_space else texts
+        if self.adds_space:
+            return [text.removeprefix(" ") for text in texts]
+        return texts
 
 
 def as_texts(texts):
-    """Texts as a list; raises `TokenizerError` for what is not a list of valid text."""
+    """Converts texts to a list; raises `TokenizerError` if they are not a list of valid str."""
     if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
         raise TokenizerError(
             f"Texts must be a list of str. Pass [text] for one text. Received: {texts!r:.80}."
@@ -61,7 +66,7 @@ def as_texts(texts):
 
 
 def as_ids(ids, vocab_size):
-    """A sequence of ids as a list of int; raises `TokenizerError` if it is none."""
+    """Converts a sequence of ids to a list of int; raises `TokenizerError` if it cannot."""
     try:
         ids = np.asarray(ids).tolist() if hasattr(ids, "__array__") else ids
         ids = [operator.index(id) for id in ids]
