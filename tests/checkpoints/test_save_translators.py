@@ -24,13 +24,13 @@ def case(tmp_path_factory):
     return write_marian(folder, attention_dropout=0.25), folder, zoo.load(folder)
 
 
-def check_same(found, expected):
-    """Weights to the last bit, settings and tokenizers."""
+def check_same(found, expected, **written):
+    """Weights to the last bit, settings, but for those `written`, and tokenizers."""
     assert found.description() == expected.description()
     assert found.source_tokenizer == expected.source_tokenizer
     assert found.target_tokenizer == expected.target_tokenizer
     settings, others = (translator.model.get_config() for translator in (found, expected))
-    assert {**settings, "positions": None} == {**others, "positions": None}
+    assert {**settings, "positions": None} == {**others, "positions": None, **written}
     for one, other in zip(found.model.weights, expected.model.weights, strict=True):
         assert one.path == other.path
         np.testing.assert_array_equal(one, other, err_msg=one.path)
@@ -82,9 +82,8 @@ def separate(published, shared):
 def test_separate_embeddings_and_vocabularies(case, tmp_path, shared):
     translator = separate(case[2], shared)
     zoo.save_hf(translator, tmp_path / "hf")
-    model = translator.model
-    model.ff_dim = model.decoder_ff_dim = 4 * model.embed_dim  # is written
-    check_same(zoo.load(tmp_path / "hf"), translator)
+    width = 4 * translator.model.embed_dim  # the default
+    check_same(zoo.load(tmp_path / "hf"), translator, ff_dim=width, decoder_ff_dim=width)
 
 
 def test_what_marian_does_not_have_is_named(tmp_path):
@@ -105,11 +104,13 @@ def test_what_marian_does_not_have_is_named(tmp_path):
         activation="swiglu",
         positions="rotary",
         epsilon=1e-5,
+        norm_type="rms",
     )
     with pytest.raises(CheckpointError) as raised:
         zoo.save_hf(Translator(model, trained, trained), tmp_path / "hf")
     assert str(raised.value) == (
-        "transformers' Marian has no counterpart of activation='swiglu', positions='rotary', "
+        "transformers' Marian has no counterpart of norm_type='rms', activation='swiglu', "
+        "positions='rotary', "
         "length_offset=5.0, the source tokenizer, the target tokenizer."
     )
     assert not (tmp_path / "hf").exists()

@@ -32,7 +32,7 @@ _ATTENTION |= {"attention": "blockwise"}
 _BLOCK = {"embed_dim": _E, "num_heads": 2, "ff_dim": 12, "key_dim": 4, "qkv_bias": False}
 _BLOCK |= {"dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.1, "layer_scale": 0.5}
 _BLOCK |= {"norm": "post", "epsilon": 1e-3, "kernel_initializer": "he_uniform"}
-_BLOCK |= {"activation": "silu", "attention": "blockwise"}
+_BLOCK |= {"activation": "silu", "attention": "blockwise", "norm_type": "rms"}
 _SEQUENCE = _array(_B, _T, _E)
 _POSITIONS = np.arange(_B * 6, dtype="int32").reshape(_B, 6) % 10
 _IMAGES = _array(_B, 4, 6, 3)
@@ -78,6 +78,7 @@ CASES = {
     ),
     "Dropout": _case("Dropout", [_SEQUENCE], 0.3, (None, 1, 1), 7),
     "LayerNormalization": _case("LayerNormalization", [_SEQUENCE], 1e-3),
+    "RMSNormalization": _case("RMSNormalization", [_SEQUENCE], 1e-3),
     "LayerScale": _case("LayerScale", [_SEQUENCE], 0.3),
     "RelativePositions": _case(
         *("RelativePositions", [_POSITIONS[:, :_T], _POSITIONS[:, :_S]]), 2, 8, 20, False

@@ -18,7 +18,7 @@ _IDS = _RANDOM.integers(3, 20, (3, 5)).astype("int32")
 _IMAGES = _RANDOM.normal(size=(3, 8, 12, 3)).astype("float32")
 # No argument has its default.
 _BLOCKS = {**contracts.SIZES, "ff_dim": 24, "key_dim": 4, "qkv_bias": False, "epsilon": 1e-3}
-_BLOCKS |= {"kernel_initializer": "he_normal", "remat": True}
+_BLOCKS |= {"kernel_initializer": "he_normal", "remat": True, "norm_type": "rms"}
 _OF_TOKENS = {**_BLOCKS, "dropout": 0.2, "attention_dropout": 0.3}
 _OF_TOKENS |= {"activation": "silu", "max_length": 11}
 VIT = {**_BLOCKS, "input_shape": (8, 12, 3), "num_classes": 5, "patch_size": 4}

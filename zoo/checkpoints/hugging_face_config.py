@@ -8,6 +8,7 @@ import numpy as np
 
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError
+from zoo.models.base import unsupported_settings
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -111,9 +112,10 @@ def check_counterparts(kind, model, required, others):
 
     These are `required`, {name: its only value}, and the descriptions of `others` that it lacks.
     """
-    names = [name for name, value in required.items() if getattr(model, name) != value]
-    names += ["activation"] * (model.activation not in ACTIVATION_NAMES)
-    wrong = [*(f"{name}={getattr(model, name)!r}" for name in names), *others]
+    wrong = unsupported_settings(model, required)
+    if model.activation not in ACTIVATION_NAMES:
+        wrong.append(f"activation={model.activation!r}")
+    wrong += others
     if wrong:
         raise CheckpointError(f"transformers' {kind} has no counterpart of {', '.join(wrong)}.")
 

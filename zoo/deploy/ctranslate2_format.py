@@ -15,7 +15,7 @@ from zoo import decoding
 from zoo.deploy import checks
 from zoo.deploy.plain_graphs import plain_copy
 from zoo.errors import ExportError, needed
-from zoo.models.base import POSITIONS_IN_ATTENTION
+from zoo.models.base import POSITIONS_IN_ATTENTION, unsupported_settings
 from zoo.text import layout
 
 _PROGRAM = pathlib.Path(__file__).parent / "programs" / "translate.py"
@@ -144,15 +144,15 @@ def write_model(model, special, folder, dtype="float32", tokens=None, unknown=No
 
 def _check_kind(model):
     """Raises `ExportError` for models that CTranslate2 does not support."""
-    lacks = {
-        "activation": model.activation not in _ACTIVATIONS,
-        "positions": model.positions in POSITIONS_IN_ATTENTION,
-        "key_dim": model.key_dim is not None,
-        "decoder": model.decoder != "attention",
-    }
-    for name in (name for name, is_lacking in lacks.items() if is_lacking):
-        reason = f"{name}={getattr(model, name)!r}"
-        raise ExportError(f"CTranslate2 does not support translation models with {reason}.")
+    wrong = unsupported_settings(model, {"key_dim": None, "decoder": "attention"})
+    if model.activation not in _ACTIVATIONS:
+        wrong.append(f"activation={model.activation!r}")
+    if model.positions in POSITIONS_IN_ATTENTION:
+        wrong.append(f"positions={model.positions!r}")
+    if wrong:
+        raise ExportError(
+            f"CTranslate2 does not support translation models with {', '.join(wrong)}."
+        )
 
 
 def _copy_side(model, side, stack, embeddings, blocks):

@@ -10,7 +10,13 @@ from zoo.layers.feed_forward import FeedForward, gelu, gelu_tanh, quick_gelu, sw
 from zoo.layers.linear_attention import linear_attention, linear_attention_weights
 from zoo.layers.masks import attention_mask, causal_mask, padding_mask
 from zoo.layers.multi_head_attention import MultiHeadAttention, MultiHeadSelfAttention
-from zoo.layers.normalization import LayerNormalization
+from zoo.layers.normalization import (
+    LayerNormalization,
+    RMSNormalization,
+    layer_normalization,
+    normalization_layer,
+    rms_normalization,
+)
 from zoo.layers.patches import (
     ClassToken,
     PatchDropout,

@@ -7,9 +7,9 @@ from keras import ops
 
 from zoo import compat
 from zoo.errors import as_number
-from zoo.layers.blocks import TransformerBlock
+from zoo.layers.blocks import TransformerEncoder
 from zoo.layers.config import ConfigMixin, build_layers, check_not_quantized, quantization_mode
-from zoo.layers.normalization import LayerNormalization
+from zoo.layers.normalization import normalization_layer
 from zoo.models.remat import recomputed
 
 POSITIONS_IN_ATTENTION = ("relative", "rotary")  # others are added to the embeddings
@@ -73,7 +73,7 @@ class TransformerModel(ZooModel):
 
     block_defaults = {  # a default may be empty
         name: parameter.default
-        for name, parameter in inspect.signature(TransformerBlock.__init__).parameters.items()
+        for name, parameter in inspect.signature(TransformerEncoder.__init__).parameters.items()
         if name not in ("self", "kwargs", "stochastic_depth", "layer_scale", "attention")
     }
 
@@ -125,8 +125,10 @@ class TransformerModel(ZooModel):
         return self.layer(keras.layers.Dense, name, width, "tanh", **initializer)
 
     def norm_layer(self, name, exists):
-        """A layer normalization if it `exists`, or None."""
-        return self.layer(LayerNormalization, name, epsilon=self.epsilon) if exists else None
+        """A normalization if it `exists`, or None."""
+        if not exists:
+            return None
+        return normalization_layer(self.norm_type, self.epsilon, dtype=self.dtype_policy, name=name)
 
 
 def apply_optional(layer, x):
@@ -152,6 +154,22 @@ def arguments_of_size(
             f"{', '.join(missing)}."
         )
     return settings
+
+
+def unsupported_settings(model, required):
+    """Lists the settings with which a model cannot be written in a format of another library.
+
+    Args:
+        model: a model of this package.
+        required: {name: value} of the settings that have only one value in the format. That the
+            model has layer normalization need not be said.
+
+    Returns:
+        list of str, such as ``["norm='post'"]``.
+    """
+    required = {"norm_type": "layer", **required}
+    values = {name: getattr(model, name) for name in required}
+    return [f"{name}={value!r}" for name, value in values.items() if value != required[name]]
 
 
 def dtype_name(model):
