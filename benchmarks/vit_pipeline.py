@@ -61,12 +61,12 @@ def arrays(folder, changed):
     return lambda: model.fit(batches, **settings).history["loss"]
 
 
-def batches_of(config, data):
-    from zoo.data import image_batches
-    from zoo.training.image_run import augmentation
+def batches_of(changed, config, data):
+    from zoo.data.image_batches import training_batches
 
-    normalize, settings = data.preprocessing().normalize, {"augment": augmentation(config)}
-    batches = image_batches.training_batches(data.train, 10, config.batch_size, **settings).whole()
+    normalize = data.preprocessing().normalize
+    augment = load(changed)[0].augmentation(config)
+    batches = training_batches(data.train, 10, config.batch_size, augment=augment).whole()
     return batches.map(lambda pixels, *rest: (normalize(pixels), *rest))
 
 
@@ -75,7 +75,8 @@ def recipe(folder, changed):
 
     config = load(changed)[1]
     data = load_images(config)
-    batches, (model, settings) = batches_of(config, data), training(changed, data, config)
+    batches = batches_of(changed, config, data)
+    model, settings = training(changed, data, config)
     return lambda: model.fit(batches, **settings).history["loss"]
 
 
@@ -83,7 +84,7 @@ def alone(folder, changed):
     from zoo.training.image_run import load_images
 
     config = load(changed)[1]
-    batches = iter(batches_of(config, load_images(config)))
+    batches = iter(batches_of(changed, config, load_images(config)))
     return lambda: [float(len(batch[0])) for batch in itertools.islice(batches, STEPS)]
 
 

@@ -13,10 +13,26 @@ On two CPU cores: a perplexity of about 15 on the text of this project, in a qua
 
 import dataclasses
 import pathlib
-from typing import Annotated, Literal
+from typing import Literal
 
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import MAY_CHANGE, Normalization, RunSettings, TokenizerKind
+
+import zoo
+from zoo.data import plain_text
+from zoo.tasks.generator import TextGenerator
+from zoo.text import EOS_ID
+from zoo.text.saved_tokenizers import checksum
+from zoo.text.sentencepiece import train_tokenizer
+from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
+from zoo.training.optimizers import adamw, warmup_cosine
+from zoo.training.report import finish_generator
+from zoo.training.run import Run
+from zoo.training.settings import (
+    Normalization,
+    RunSettings,
+    TokenizerKind,
+    report_invalid_settings,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +41,7 @@ class Config(RunSettings):
 
     dataset: Literal["zoo"] = "zoo"
     """Built-in text: the documentation and source code of this project; without --text."""
-    text: Annotated[tuple[str, ...], MAY_CHANGE] = ()
+    text: tuple[str, ...] = ()
     """Text files, UTF-8; the last 5 % of each are held out."""
 
     tokenizer: TokenizerKind = "bpe"
@@ -48,64 +64,66 @@ class Config(RunSettings):
     weight_decay: float = 0.1
     clip_norm: float = 1.0
 
+    MAY_CHANGE = RunSettings.MAY_CHANGE | {"text"}  # the paths differ on another machine
+
     @property
     def data_name(self):
         """The name of the data set or of the first file."""
         return pathlib.Path(self.text[0]).stem if self.text else self.dataset
 
 
-# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
-
-
 def main(config):
-    from zoo.data import plain_text
-    from zoo.tasks.generator import TextGenerator
-    from zoo.text import EOS_ID
-    from zoo.text.saved_tokenizers import checksum
-    from zoo.text.sentencepiece import train_tokenizer
-    from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
-    from zoo.training.optimizers import adamw, warmup_cosine
-    from zoo.training.report import finish_generator
-    from zoo.training.run import Run
-
     run = Run(config, name=f"causal_lm_{config.data_name}")
     texts = plain_text.read_texts(config.text) if config.text else plain_text.project_texts()
     train_texts, valid_texts = plain_text.hold_out(texts)
-    settings = (config.tokenizer, config.vocab_size, config.normalization)
-    tokenizer = train_tokenizer(train_texts, *settings)
+    tokenizer = train_tokenizer(
+        train_texts, config.tokenizer, config.vocab_size, config.normalization
+    )
     train = plain_text.concatenated_tokens(tokenizer, train_texts, EOS_ID)
     valid = plain_text.concatenated_tokens(tokenizer, valid_texts, EOS_ID)
-    sizes = (config.batch_size, config.max_length)
-    steps = plain_text.steps_per_epoch(train, *sizes)
+    steps = plain_text.steps_per_epoch(train, config.batch_size, config.max_length)
     with run.scope():
         model = build(config, tokenizer.vocab_size)
         rate = warmup_cosine(config.learning_rate, config.epochs * steps, config.warmup_steps)
-        compiled_with = {
-            "optimizer": adamw(rate, config.weight_decay, config.clip_norm),
-            "loss": SmoothedCrossEntropy(),
-            "weighted_metrics": [token_accuracy()],
-        }
+        optimizer = adamw(rate, config.weight_decay, config.clip_norm)
+        accuracy = token_accuracy()
+
+    def batches(first_step):
+        return plain_text.training_windows(
+            train, config.batch_size, config.max_length, config.seed, first_step
+        )
+
+    def finish(folder, trained):
+        finish_generator(folder, TextGenerator(trained, tokenizer), train, valid_texts)
+
     run.train(
         model,
-        lambda first_step: plain_text.training_windows(train, *sizes, config.seed, first_step),
+        batches,
         epochs=config.epochs,
         steps_per_epoch=steps,
-        validation_data=plain_text.evaluation_windows(valid, *sizes),
-        compiled_with=compiled_with,
-        config={"checksum of the tokenizer": checksum(tokenizer), "training tokens": len(train)},
-        finish=lambda folder, trained: finish_generator(
-            folder, TextGenerator(trained, tokenizer), train, valid_texts
-        ),
+        validation_data=plain_text.evaluation_windows(valid, config.batch_size, config.max_length),
+        optimizer=optimizer,
+        loss=SmoothedCrossEntropy(),
+        weighted_metrics=[accuracy],
+        identity={"checksum of the tokenizer": checksum(tokenizer), "training tokens": len(train)},
+        finish=finish,
         per_epoch={"tokens": steps * config.batch_size * config.max_length},
     )
 
 
+@report_invalid_settings()
 def build(config, vocab_size):
     """Builds the model."""
-    import zoo
-
-    names = "embed_dim num_heads num_layers ff_dim dropout positions max_length"
-    return config.build(zoo.causal_lm, names, vocab_size=vocab_size)
+    return zoo.causal_lm(
+        vocab_size=vocab_size,
+        embed_dim=config.embed_dim,
+        num_heads=config.num_heads,
+        num_layers=config.num_layers,
+        ff_dim=config.ff_dim,
+        dropout=config.dropout,
+        positions=config.positions,
+        max_length=config.max_length,
+    )
 
 
 if __name__ == "__main__":

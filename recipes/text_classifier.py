@@ -13,12 +13,32 @@ On two CPU cores: 99 % of the phrasebook's sentences in half a minute.
 """
 
 import dataclasses
+import math
 import pathlib
-from typing import Annotated, Literal
+from typing import Literal
 
-from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import DataPath, Limits, Normalization, RunSettings, TokenizerKind
+
+import keras
+
+import zoo
+from zoo.data import labeled_text, token_batches
+from zoo.data.labeled_text import EncodedTexts
+from zoo.errors import UserError
+from zoo.tasks.classifier import TextClassifier
+from zoo.text.saved_tokenizers import checksum
+from zoo.text.sentencepiece import train_tokenizer
+from zoo.training.losses import ClassWeighted, SmoothedCrossEntropy, balanced
+from zoo.training.optimizers import adamw, warmup_cosine
+from zoo.training.report import finish_text_classifier
+from zoo.training.run import Run
+from zoo.training.run_folder import fingerprint
+from zoo.training.settings import (
+    Normalization,
+    RunSettings,
+    TokenizerKind,
+    report_invalid_settings,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +48,7 @@ class Config(RunSettings):
     tokenizer: TokenizerKind = "bpe"
     vocab_size: int = 10_000
     normalization: Normalization = "nmt_nfkc"
-    max_length: Annotated[int, Limits(3)] = 256
+    max_length: int = 256
     """Maximum length of a text in tokens; longer texts are truncated."""
 
     embed_dim: int = 128
@@ -56,12 +76,15 @@ class Config(RunSettings):
 
     dataset: str | None = None
     """phrasebook (built in), or a text classification data set by its TensorFlow Datasets name."""
-    data_dir: DataPath = None
+    data_dir: str | None = None
     """Folder of prepared TFDS data."""
-    tsv: DataPath = None
+    tsv: str | None = None
     """File with one text per line, without a header: label, tab, text."""
     label_separator: str | None = None
     """Separator of several labels per text, such as |; with --tsv."""
+
+    LIMITS = RunSettings.LIMITS | {"max_length": (3, math.inf)}
+    MAY_CHANGE = RunSettings.MAY_CHANGE | {"data_dir", "tsv"}  # they differ on another machine
 
     def __post_init__(self):
         super().__post_init__()
@@ -102,55 +125,57 @@ PHRASEBOOK = Config(
 )
 
 
-# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
-
-
 def main(config):
-    import keras
-
-    from zoo.data import token_batches as batches
-    from zoo.data.labeled_text import EncodedTexts
-    from zoo.tasks.classifier import TextClassifier
-    from zoo.text.saved_tokenizers import checksum
-    from zoo.text.sentencepiece import train_tokenizer
-    from zoo.training.report import finish_text_classifier
-    from zoo.training.run import Run
-
     run = Run(config, name=f"text_{config.data_name}")
     data = load_texts(config)
-    settings = (config.tokenizer, config.vocab_size, config.normalization)
-    tokenizer = train_tokenizer(data.train.texts, *settings)
-    train, valid = (
-        EncodedTexts(texts, tokenizer, config.max_length) for texts in (data.train, data.valid)
+    tokenizer = train_tokenizer(
+        data.train.texts, config.tokenizer, config.vocab_size, config.normalization
     )
-    data, summary = described(data, train, config.max_length, run.is_chief)
-    steps = batches.steps_per_epoch(train, config.tokens_per_batch)
+    train = EncodedTexts(data.train, tokenizer, config.max_length)
+    valid = EncodedTexts(data.valid, tokenizer, config.max_length)
+    if train.truncated:
+        note = f"Training texts truncated to {config.max_length} tokens: {train.truncated:,}."
+        data = data._replace(notes=(*data.notes, note))
+    if run.is_chief:
+        for note in data.notes:
+            print(note)
+    steps = token_batches.steps_per_epoch(train, config.tokens_per_batch)
     with run.scope():
         model = build(config, tokenizer.vocab_size, len(data.class_names))
         optimizer = build_optimizer(config, config.epochs * steps)
+        loss, accuracy = objective(config, data)
+
+    def batches(first_step):
+        return token_batches.training_batches(
+            train, config.tokens_per_batch, config.seed, first_step
+        )
+
+    def finish(folder, trained):
+        classifier = TextClassifier(trained, tokenizer, data.class_names, problem=config.problem)
+        finish_text_classifier(folder, classifier, data, train)
+
+    checksum_of_data = fingerprint(data.train.texts, data.train.labels.tolist(), data.class_names)
     run.train(
         model,
-        lambda step: batches.training_batches(train, config.tokens_per_batch, config.seed, step),
+        batches,
         epochs=config.epochs,
         steps_per_epoch=steps,
-        validation_data=batches.evaluation_batches(valid, config.tokens_per_batch),
+        validation_data=token_batches.evaluation_batches(valid, config.tokens_per_batch),
         callbacks=[keras.callbacks.EarlyStopping(patience=config.patience)],
-        compiled_with={"optimizer": optimizer, **objective(config, data)},
-        config={"checksum of the tokenizer": checksum(tokenizer), "data": summary},
-        finish=lambda folder, trained: finish_text_classifier(
-            folder,
-            TextClassifier(trained, tokenizer, data.class_names, problem=config.problem),
-            data,
-            train,
-        ),
+        optimizer=optimizer,
+        loss=loss,
+        weighted_metrics=[accuracy],
+        identity={
+            "checksum of the tokenizer": checksum(tokenizer),
+            "data": f"{len(train):,} texts, checksum {checksum_of_data}",
+        },
+        finish=finish,
         per_epoch={"texts": len(train)},
     )
 
 
 def load_texts(config):
     """The texts that the settings select: `zoo.data.text_rows.TextDataset`."""
-    from zoo.data import labeled_text
-
     if config.tsv:
         return labeled_text.tsv(config.tsv, config.seed, config.label_separator)
     if config.dataset == "phrasebook":
@@ -158,31 +183,9 @@ def load_texts(config):
     return labeled_text.tfds_texts(config.dataset, config.data_dir, config.seed)
 
 
-def described(data, train, max_length, is_chief):
-    """Prints all notes on the data; returns the data with them, and a summary to compare data."""
-    from zoo.training.run_folder import fingerprint
-
-    notes, (texts, labels) = [*data.notes], data.train
-    if train.truncated:
-        notes.append(f"Training texts truncated to {max_length} tokens: {train.truncated:,}.")
-    for note in notes if is_chief else ():
-        print(note)
-    checksum = fingerprint(texts, labels.tolist(), data.class_names)
-    return data._replace(notes=tuple(notes)), f"{len(train):,} texts, checksum {checksum}"
-
-
 def objective(config, data):
-    """The loss and the metrics, for one or several labels per text."""
-    import keras
-
-    from zoo.training.losses import ClassWeighted, SmoothedCrossEntropy, balanced
-
-    if config.problem == "single_label":
-        loss = SmoothedCrossEntropy(config.label_smoothing)
-        if config.class_weights:
-            loss = ClassWeighted(loss, balanced(data.train.labels, len(data.class_names)))
-        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    else:
+    """The loss and the accuracy, for one or several labels per text."""
+    if config.problem == "multi_label":
         loss = keras.losses.BinaryCrossentropy(
             from_logits=True, label_smoothing=config.label_smoothing, reduction="sum"
         )
@@ -190,30 +193,41 @@ def objective(config, data):
         accuracy = keras.metrics.MeanMetricWrapper(
             keras.metrics.binary_accuracy, name="accuracy", threshold=0.0
         )
-    return {"loss": loss, "weighted_metrics": [accuracy]}
+        return loss, accuracy
+    loss = SmoothedCrossEntropy(config.label_smoothing)
+    if config.class_weights:
+        loss = ClassWeighted(loss, balanced(data.train.labels, len(data.class_names)))
+    return loss, keras.metrics.SparseCategoricalAccuracy(name="accuracy")
 
 
+@report_invalid_settings()
 def build(config, vocab_size, num_classes):
     """Builds the model."""
-    import zoo
-
-    names = (
-        "embed_dim num_heads num_layers ff_dim dropout attention_dropout norm activation positions "
-        "max_length pool"
-    )
-    sizes = {"vocab_size": vocab_size, "num_classes": num_classes}
-    return config.build(
-        zoo.text_classifier, names, num_token_types=0, pooler=False, epsilon=1e-6, **sizes
+    return zoo.text_classifier(
+        vocab_size=vocab_size,
+        num_classes=num_classes,
+        embed_dim=config.embed_dim,
+        num_heads=config.num_heads,
+        num_layers=config.num_layers,
+        ff_dim=config.ff_dim,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        norm=config.norm,
+        activation=config.activation,
+        positions=config.positions,
+        max_length=config.max_length,
+        pool=config.pool,
+        num_token_types=0,
+        pooler=False,
+        epsilon=1e-6,
     )
 
 
 def build_optimizer(config, total_steps):
     """Builds the optimizer."""
-    from zoo.training.optimizers import adamw, warmup_cosine
-
     warmup_steps = round(config.warmup_fraction * total_steps)
     rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
-    return adamw(rate, **config.select("weight_decay clip_norm ema_momentum"))
+    return adamw(rate, config.weight_decay, config.clip_norm, config.ema_momentum)
 
 
 if __name__ == "__main__":

@@ -19,21 +19,35 @@ the results of other data.
 
 import dataclasses
 import pathlib
-from typing import Annotated, Literal
+from typing import Literal
 
-from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
+
+import keras
+
+import zoo
+from zoo.data import token_batches
+from zoo.errors import UserError
+from zoo.tasks.translator import Translator
+from zoo.text.saved_tokenizers import checksum
+from zoo.training.callbacks import AverageCheckpoints
+from zoo.training.fine_tuning import pretrained_translator
+from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
+from zoo.training.optimizers import WarmupInverseSquareRoot, muon
+from zoo.training.report import finish_translator
+from zoo.training.run import Run
+from zoo.training.run_folder import fingerprint
+from zoo.training.sentence_pairs import load_pairs
 from zoo.training.settings import (
-    MAY_CHANGE,
-    NO_EFFECT,
-    Amount,
-    Count,
-    DataPath,
+    AMOUNT,
+    COUNT,
     Normalization,
     RunSettings,
     TokenizerKind,
     flags,
+    report_invalid_settings,
 )
+from zoo.training.translation_scores import bleu_tokenizer
 
 BleuTokenizer = Literal[
     "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "flores101", "flores200", "spm", "none"
@@ -46,26 +60,26 @@ class Config(RunSettings):
 
     dataset: str | None = None
     """phrasebook (built in), or a translation data set by its TensorFlow Datasets name."""
-    data_dir: DataPath = None
+    data_dir: str | None = None
     """Folder of prepared TFDS data."""
-    tsv: DataPath = None
+    tsv: str | None = None
     """File with one pair per line: source, tab, target."""
-    source: DataPath = None
+    source: str | None = None
     """Training file with one source sentence per line."""
-    target: DataPath = None
+    target: str | None = None
     """Training file with the translations, line by line."""
-    valid_source: DataPath = None
+    valid_source: str | None = None
     """Validation sources; held out from the training pairs by default."""
-    valid_target: DataPath = None
+    valid_target: str | None = None
     """Validation translations."""
-    test_source: DataPath = None
+    test_source: str | None = None
     """Test sources; held out from the training pairs by default."""
-    test_target: DataPath = None
+    test_target: str | None = None
     """Test translations."""
-    cache_dir: Annotated[str | None, NO_EFFECT] = None
+    cache_dir: str | None = None
     """Folder of tokenized sentence pairs, which runs and workers share; by default .cache/translate
     beside the run directory."""
-    weights: DataPath = None
+    weights: str | None = None
     """Translation model to fine-tune: published weights, see docs/checkpoints.md, or a run."""
     src_lang: str | None = None
     """Source language, for published weights of several languages."""
@@ -94,27 +108,53 @@ class Config(RunSettings):
     activation: Literal["relu", "gelu", "silu"] | None = "relu"
     positions: Literal["sinusoidal", "learned", "relative", "rotary"] | None = "sinusoidal"
 
-    epochs: Annotated[int, MAY_CHANGE] = 100
+    epochs: int = 100
     patience: int = 10
     tokens_per_batch: int = 8192
     accumulation: int = 1
     """Batches per update of the weights."""
     optimizer: Literal["adam", "muon"] = "adam"
     """Adam, or Muon for the matrices of the blocks and Adam for all else."""
-    warmup_steps: Count = 2000
-    learning_rate_scale: Amount = 2.5
+    warmup_steps: int = 2000
+    learning_rate_scale: float = 2.5
     """Factor of the learning rate; its maximum is this / √(width · warmup steps)."""
     clip_norm: float | None = None
     label_smoothing: float = 0.1
-    average_last: Count = 5
+    average_last: int = 5
     """Number of epochs whose weights are averaged at the end, up to the best one."""
 
-    beam_size: Annotated[Count | None, MAY_CHANGE] = 4
+    beam_size: int | None = 4
     """Beam size of the search; 1 is greedy search."""
-    length_penalty: Annotated[float | None, MAY_CHANGE] = 0.6
+    length_penalty: float | None = 0.6
     """Exponent of the length penalty; higher values favor longer translations, 0 disables it."""
-    bleu_tokenize: Annotated[BleuTokenizer | None, MAY_CHANGE] = None
+    bleu_tokenize: BleuTokenizer | None = None
     """sacrebleu's tokenizer of BLEU; by default that of the script of the test references."""
+
+    LIMITS = RunSettings.LIMITS | {
+        "warmup_steps": COUNT,
+        "learning_rate_scale": AMOUNT,
+        "average_last": COUNT,
+        "beam_size": COUNT,
+    }
+    MAY_CHANGE = RunSettings.MAY_CHANGE | {
+        # paths, which differ on another machine
+        "data_dir",
+        "tsv",
+        "source",
+        "target",
+        "valid_source",
+        "valid_target",
+        "test_source",
+        "test_target",
+        "weights",
+        # the learning rate does not depend on the number of epochs
+        "epochs",
+        # only the report at the end depends on these
+        "beam_size",
+        "length_penalty",
+        "bleu_tokenize",
+    }
+    NO_EFFECT = RunSettings.NO_EFFECT | {"cache_dir"}
 
     def __post_init__(self):
         super().__post_init__()
@@ -148,9 +188,20 @@ class Config(RunSettings):
         return (self.dataset or pathlib.Path(self.tsv or self.source).stem).replace("/", "_")
 
 
-MODEL_SETTINGS = (
-    *("tokenizer", "vocab_size", "normalization", "vocabulary", "embed_dim", "num_heads"),
-    *("num_layers", "num_decoder_layers", "ff_dim", "decoder", "norm", "activation", "positions"),
+MODEL_SETTINGS = (  # which published weights have
+    "tokenizer",
+    "vocab_size",
+    "normalization",
+    "vocabulary",
+    "embed_dim",
+    "num_heads",
+    "num_layers",
+    "num_decoder_layers",
+    "ff_dim",
+    "decoder",
+    "norm",
+    "activation",
+    "positions",
 )
 PHRASEBOOK = Config(
     dataset="phrasebook",
@@ -164,7 +215,9 @@ PHRASEBOOK = Config(
     average_last=3,
 )
 FINE_TUNING = Config(
-    **dict.fromkeys((*MODEL_SETTINGS, "beam_size", "length_penalty")),  # those of the weights
+    **dict.fromkeys(MODEL_SETTINGS),  # None: as in the weights
+    beam_size=None,
+    length_penalty=None,
     dropout=0.1,
     epochs=10,
     patience=2,
@@ -175,35 +228,27 @@ FINE_TUNING = Config(
 )
 
 
-# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
-
-
 def main(config):
-    from keras.callbacks import EarlyStopping
-
-    from zoo.data import token_batches as batches
-    from zoo.text.saved_tokenizers import checksum
-    from zoo.training.callbacks import AverageCheckpoints
-    from zoo.training.report import finish_translator
-    from zoo.training.run import Run
-    from zoo.training.run_folder import fingerprint
-    from zoo.training.translation_scores import bleu_tokenizer
-
     bleu_tokenizer((), config.bleu_tokenize)  # raises an error if it cannot be used
     run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
-        translator, data, tokenizers = (fine_tuned if config.weights else untrained)(config, run)
-        compiled_with = compile_arguments(config, translator.model)
-    bleu_tokenize = bleu_tokenizer([reference for _, reference in data.test], config.bleu_tokenize)
+        if config.weights:
+            translator, data = fine_tuned(config, run)
+        else:
+            translator, data = untrained(config, run)
+        model = translator.model
+        optimizer = build_optimizer(config, model)
+        accuracy = token_accuracy()
+    references = [reference for _, reference in data.test]
+    bleu_tokenize = bleu_tokenizer(references, config.bleu_tokenize)
     if run.is_chief and bleu_tokenize != "13a":
         print(f"BLEU of the test pairs will be computed with the tokenizer {bleu_tokenize}.")
-    tokens, pairs = data.train.num_tokens, len(data.train)
-    summary = f"{pairs:,} pairs of {tokens:,} target tokens, test pairs {fingerprint(data.test)}"
-    identity = {"checksum of the tokenizers": checksum(*tokenizers), "data": summary}
-    if config.weights:
-        identity["model of weights"] = fingerprint(translator.model, translator.description())
-    size, accumulation = config.tokens_per_batch, config.accumulation
     last_epochs = AverageCheckpoints(run.path, config.average_last, run.is_chief)
+
+    def batches(first_step):
+        return token_batches.training_batches(
+            data.train, config.tokens_per_batch, config.seed, first_step, config.accumulation
+        )
 
     def finish(folder, trained):
         translator.model = trained
@@ -212,77 +257,102 @@ def main(config):
         last_epochs.remove()
 
     run.train(
-        translator.model,
-        lambda step: batches.training_batches(data.train, size, config.seed, step, accumulation),
+        model,
+        batches,
         epochs=config.epochs,
-        steps_per_epoch=batches.steps_per_epoch(data.train, size, accumulation),
-        validation_data=batches.evaluation_batches(data.valid, size),
-        callbacks=[last_epochs, EarlyStopping(patience=config.patience)],
-        compiled_with=compiled_with,
-        config=identity,
+        steps_per_epoch=token_batches.steps_per_epoch(
+            data.train, config.tokens_per_batch, config.accumulation
+        ),
+        validation_data=token_batches.evaluation_batches(data.valid, config.tokens_per_batch),
+        callbacks=[last_epochs, keras.callbacks.EarlyStopping(patience=config.patience)],
+        optimizer=optimizer,
+        loss=SmoothedCrossEntropy(config.label_smoothing),
+        weighted_metrics=[accuracy],
+        identity=identity(config, translator, data),
         finish=finish,
         per_epoch={"tokens": data.train.num_tokens},
     )
 
 
-def compile_arguments(config, model):
-    """Optimizer, loss and metric, with which the model is compiled."""
-    from keras.optimizers import Adam
-
-    from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
-    from zoo.training.optimizers import WarmupInverseSquareRoot, muon
-
+def build_optimizer(config, model):
+    """Builds the optimizer."""
     # Vaswani et al. 2017, section 5.3
     rate = WarmupInverseSquareRoot(model.embed_dim, config.warmup_steps, config.learning_rate_scale)
-    if config.optimizer == "adam":
-        optimizer = Adam(rate, 0.9, 0.98, epsilon=1e-9, global_clipnorm=config.clip_norm)
-    else:
-        optimizer = muon(model, rate, clip_norm=config.clip_norm, adam_beta_2=0.98, epsilon=1e-9)
-    loss = SmoothedCrossEntropy(config.label_smoothing)
-    return {"optimizer": optimizer, "loss": loss, "weighted_metrics": [token_accuracy()]}
+    if config.optimizer == "muon":
+        return muon(model, rate, clip_norm=config.clip_norm, adam_beta_2=0.98, epsilon=1e-9)
+    return keras.optimizers.Adam(
+        rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=config.clip_norm
+    )
 
 
 def untrained(config, run):
-    """A translator with random weights, its tokenized sentence pairs, and its tokenizers."""
-    import zoo
-    from zoo.tasks.translator import Translator
-    from zoo.training.sentence_pairs import load_pairs
-
-    missing = {name for name in MODEL_SETTINGS if getattr(config, name) is None}
-    missing -= {"num_decoder_layers"}
+    """A translator with random weights, and its tokenized sentence pairs."""
+    missing = [
+        name
+        for name in sorted(MODEL_SETTINGS)
+        if getattr(config, name) is None and name != "num_decoder_layers"
+    ]
     if missing:
-        raise UserError(f"Without --weights, a value is needed: {flags(*sorted(missing))}.")
-    settings = config.select("tokenizer vocab_size normalization vocabulary")
-    data, (source, target) = load_pairs(run, settings, config.max_length)
-    names = (
-        "embed_dim num_heads num_layers num_decoder_layers ff_dim dropout attention_dropout norm "
-        "activation positions max_length decoder"
-    )
-    model = config.build(
-        zoo.transformer,
-        names,
-        source_vocab_size=source.vocab_size,
-        target_vocab_size=target.vocab_size,
+        raise UserError(f"Without --weights, a value is needed: {flags(*missing)}.")
+    data, (source, target) = load_pairs(run, config.max_length)
+    model = build(config, source.vocab_size, target.vocab_size)
+    return Translator(model, source, target, config.beam_size, config.length_penalty), data
+
+
+@report_invalid_settings()
+def build(config, source_vocab_size, target_vocab_size):
+    """Builds the model."""
+    return zoo.transformer(
+        source_vocab_size=source_vocab_size,
+        target_vocab_size=target_vocab_size,
+        embed_dim=config.embed_dim,
+        num_heads=config.num_heads,
+        num_layers=config.num_layers,
+        num_decoder_layers=config.num_decoder_layers,
+        ff_dim=config.ff_dim,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        decoder=config.decoder,
+        norm=config.norm,
+        activation=config.activation,
+        positions=config.positions,
+        max_length=config.max_length,
         shared="all" if config.vocabulary == "joint" else "target",
     )
-    translator = Translator(model, source, target, config.beam_size, config.length_penalty)
-    return translator, data, (source, target)
 
 
 def fine_tuned(config, run):
-    """The translator of `--weights`, its tokenized sentence pairs, and its tokenizers."""
-    from zoo.training.fine_tuning import pretrained_translator
-    from zoo.training.sentence_pairs import load_pairs
-
+    """The translator of `--weights`, and its tokenized sentence pairs."""
     translator = pretrained_translator(
         config.weights,
-        config.select("src_lang tgt_lang"),
-        config.select("dropout attention_dropout"),
-        config.select("beam_size length_penalty"),
+        src_lang=config.src_lang,
+        tgt_lang=config.tgt_lang,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        beam_size=config.beam_size,
+        length_penalty=config.length_penalty,
     )
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    length = min(config.max_length, translator.model.max_length)
-    return translator, *load_pairs(run, tokenizers, length, translator.special_tokens)
+    data, _ = load_pairs(
+        run,
+        min(config.max_length, translator.model.max_length),
+        (translator.source_tokenizer, translator.target_tokenizer),
+        translator.special_tokens,
+    )
+    return translator, data
+
+
+def identity(config, translator, data):
+    """What must be the same when the run is resumed, besides the settings."""
+    pairs = f"{len(data.train):,} pairs of {data.train.num_tokens:,} target tokens"
+    found = {
+        "checksum of the tokenizers": checksum(
+            translator.source_tokenizer, translator.target_tokenizer
+        ),
+        "data": f"{pairs}, test pairs {fingerprint(data.test)}",
+    }
+    if config.weights:
+        found["model of weights"] = fingerprint(translator.model, translator.description())
+    return found
 
 
 if __name__ == "__main__":

@@ -13,18 +13,34 @@ On two CPU cores: 97 % of the digits in two minutes, 91.6 % of CIFAR-10 in two a
 """
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Literal
 
-from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import NO_EFFECT, Count, Fraction, ImageSettings, Precision
+
+import zoo
+from zoo.data.image_batches import steps_per_epoch
+from zoo.errors import UserError
+from zoo.tasks.classifier import ImageClassifier
+from zoo.training.augmentation import Augmentation
+from zoo.training.callbacks import PatchDropoutRates
+from zoo.training.image_run import load_images, train_classifier
+from zoo.training.mimetic import initialize_mimetic
+from zoo.training.optimizers import adamw, muon, warmup_cosine
+from zoo.training.run import Run
+from zoo.training.settings import (
+    COUNT,
+    FRACTION,
+    ImageSettings,
+    Precision,
+    report_invalid_settings,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(ImageSettings):
     """Hyperparameters and their default values, which --help describes."""
 
-    patch_size: Count = 4
+    patch_size: int = 4
     """Side of a patch in pixels."""
     embed_dim: int = 192
     num_heads: int = 3
@@ -47,7 +63,7 @@ class Config(ImageSettings):
 
     precision: Precision = "auto"
     epochs: int = 100
-    validation_freq: Annotated[Count, NO_EFFECT] = 1
+    validation_freq: int = 1
     """Number of epochs from one validation to the next; must divide --epochs."""
     batch_size: int = 128
     optimizer: Literal["adamw", "muon"] = "muon"
@@ -67,8 +83,15 @@ class Config(ImageSettings):
     erase_probability: float = 0.0
     mixup_alpha: float = 1.0
     cutmix_alpha: float = 1.0
-    mix_probability: Fraction = 0.2
+    mix_probability: float = 0.2
     """Probability that an image is mixed with another by Mixup or CutMix."""
+
+    LIMITS = ImageSettings.LIMITS | {
+        "patch_size": COUNT,
+        "validation_freq": COUNT,
+        "mix_probability": FRACTION,
+    }
+    NO_EFFECT = ImageSettings.NO_EFFECT | {"validation_freq"}
 
     def __post_init__(self):
         super().__post_init__()
@@ -108,55 +131,73 @@ DIGITS = Config(
 )
 
 
-# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
-
-
 def main(config):
-    from zoo.data.image_batches import steps_per_epoch
-    from zoo.tasks.classifier import ImageClassifier
-    from zoo.training.callbacks import PatchDropoutRates
-    from zoo.training.image_run import augmentation, load_images, train_classifier
-    from zoo.training.optimizers import adamw, muon, warmup_cosine
-    from zoo.training.run import Run
-
     run = Run(config, name=f"vit_{config.data_name}")
     data = load_images(config, streamed=config.min_crop_area is not None)
-    augment = augmentation(config)
     steps = steps_per_epoch(data.train, config.batch_size)
-    total = config.epochs * steps
     with run.scope():
         model = build(config, data)
-        rate = warmup_cosine(config.learning_rate, total, round(config.warmup_fraction * total))
-        settings = (rate, config.weight_decay, config.clip_norm, config.ema_momentum)
-        optimizer = muon(model, *settings) if config.optimizer == "muon" else adamw(*settings)
+        optimizer = build_optimizer(config, model, total_steps=config.epochs * steps)
     train_classifier(
         run,
         ImageClassifier(model, data.preprocessing(), data.class_names),
         optimizer,
         data,
-        config.epochs,
-        steps,
+        epochs=config.epochs,
+        steps_per_epoch=steps,
+        augment=augmentation(config),
+        label_smoothing=config.label_smoothing,
+        min_crop_area=config.min_crop_area,
+        validation_freq=config.validation_freq,
         callbacks=[PatchDropoutRates(config.patch_dropout, config.epochs)],
-        augment=augment,
-        **config.select("validation_freq label_smoothing min_crop_area"),
     )
 
 
+@report_invalid_settings()
 def build(config, data):
     """Builds the model."""
-    import zoo
-    from zoo.training.mimetic import initialize_mimetic
-
-    sizes = {"input_shape": data.input_shape, "num_classes": len(data.class_names)}
-    sizes["patch_dropout"] = max(config.patch_dropout)
-    names = (
-        "patch_size embed_dim num_heads num_layers ff_dim dropout stochastic_depth "
-        "pool num_registers positions attention"
+    model = zoo.vit(
+        input_shape=data.input_shape,
+        num_classes=len(data.class_names),
+        patch_size=config.patch_size,
+        embed_dim=config.embed_dim,
+        num_heads=config.num_heads,
+        num_layers=config.num_layers,
+        ff_dim=config.ff_dim,
+        dropout=config.dropout,
+        stochastic_depth=config.stochastic_depth,
+        patch_dropout=max(config.patch_dropout),
+        pool=config.pool,
+        num_registers=config.num_registers,
+        positions=config.positions,
+        attention=config.attention,
     )
-    model = config.build(zoo.vit, names, **sizes)
     if config.initialization == "mimetic":
         initialize_mimetic(model, config.seed)
     return model
+
+
+def build_optimizer(config, model, total_steps):
+    """Builds the optimizer."""
+    warmup_steps = round(config.warmup_fraction * total_steps)
+    rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
+    if config.optimizer == "muon":
+        return muon(model, rate, config.weight_decay, config.clip_norm, config.ema_momentum)
+    return adamw(rate, config.weight_decay, config.clip_norm, config.ema_momentum)
+
+
+def augmentation(config):
+    """The augmentation of training images."""
+    return Augmentation(
+        crop_padding=config.crop_padding,
+        flip_probability=config.flip_probability,
+        randaugment_num_ops=config.randaugment_num_ops,
+        randaugment_magnitude=config.randaugment_magnitude,
+        erase_probability=config.erase_probability,
+        mixup_alpha=config.mixup_alpha,
+        cutmix_alpha=config.cutmix_alpha,
+        mix_probability=config.mix_probability,
+    )
 
 
 if __name__ == "__main__":

@@ -16,9 +16,16 @@ On two CPU cores: 98.9 % of the digits in three minutes, from a run of CIFAR-10 
 import dataclasses
 from typing import Literal
 
-from zoo.errors import UserError
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import Count, DataPath, Fraction, ImageSettings
+
+from zoo.data.image_batches import steps_per_epoch
+from zoo.errors import UserError
+from zoo.training import fine_tuning
+from zoo.training.augmentation import Augmentation
+from zoo.training.image_run import find_images, load_images, train_classifier
+from zoo.training.optimizers import SGD, adamw, warmup_cosine
+from zoo.training.run import Run
+from zoo.training.settings import COUNT, FRACTION, ImageSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,16 +34,16 @@ class Config(ImageSettings):
 
     preset: Literal["pets", "vtab", "cifar", "imagenet", "mae"] = "pets"
     """Published schedule that sets the defaults of the other flags: for a data set, or of MAE."""
-    weights: DataPath = None
+    weights: str | None = None
     """Vision Transformer to start from: published weights, see docs/checkpoints.md, or a run."""
     from_scratch: bool = False
     """Use the architecture and preprocessing of --weights only, and random weights."""
-    train_examples: Count | None = None
+    train_examples: int | None = None
     """Number of training images to draw, a share of each class; all by default."""
 
-    steps: Count = 500
+    steps: int = 500
     """Number of updates of the weights."""
-    eval_steps: Count = 100
+    eval_steps: int = 100
     """Steps after which the model is tested: an epoch of the history; must divide --steps."""
     batch_size: int = 512
     accumulation: int = 1
@@ -45,13 +52,13 @@ class Config(ImageSettings):
     """SGD with momentum 0.9, or AdamW."""
     learning_rate: float = 0.03
     warmup_steps: int = 100
-    layer_decay: Fraction = 1.0
+    layer_decay: float = 1.0
     """Factor of the learning rate from each block to the one below; the head has the full rate."""
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     freeze: bool = False
     """Train the head only (linear probe)."""
-    lora_rank: Count | None = None
+    lora_rank: int | None = None
     """Train the head and updates of this rank of the matrices of the blocks (LoRA)."""
     dropout: float = 0.0
     stochastic_depth: float = 0.0
@@ -67,6 +74,15 @@ class Config(ImageSettings):
     erase_probability: float = 0.0
     mixup_alpha: float = 0.0
     cutmix_alpha: float = 0.0
+
+    LIMITS = ImageSettings.LIMITS | {
+        "train_examples": COUNT,
+        "steps": COUNT,
+        "eval_steps": COUNT,
+        "layer_decay": FRACTION,
+        "lora_rank": COUNT,
+    }
+    MAY_CHANGE = ImageSettings.MAY_CHANGE | {"weights"}  # the path differs on another machine
 
     def __post_init__(self):
         super().__post_init__()
@@ -110,30 +126,18 @@ MAE = Config(
 PRESETS = {config.preset: config for config in (PETS, VTAB, CIFAR, IMAGENET, MAE)}
 
 
-# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
-
-
 def main(config):
-    from zoo.data.image_batches import steps_per_epoch
-    from zoo.training.image_run import augmentation, find_images, load_images, train_classifier
-    from zoo.training.run import Run
-
     run = Run(config, name=f"finetune_{config.data_name}")
     images = find_images(config)
     with run.scope():
         classifier = build(config, len(images.class_names))
-    preprocessing = classifier.preprocessing
-    size = preprocessing.image_size
     data = load_images(
-        config, images, preprocessing=preprocessing, train_examples=config.train_examples
+        config,
+        images,
+        preprocessing=classifier.preprocessing,
+        train_examples=config.train_examples,
     )
     steps_per_epoch(data.train, config.batch_size)  # checks the batch size
-    padding, flip = config.crop_padding, config.flip_probability
-    augment = augmentation(
-        config,
-        crop_padding=size[0] // 8 if padding is None else padding,
-        flip_probability=(0.5 if config.data_name != "digits" else 0.0) if flip is None else flip,
-    )
     with run.scope():
         optimizer = build_optimizer(config, classifier.model)
     train_classifier(
@@ -143,21 +147,22 @@ def main(config):
         data,
         epochs=config.steps // config.eval_steps,
         steps_per_epoch=config.eval_steps,
-        augment=augment,
-        **config.select("label_smoothing accumulation"),
+        augment=augmentation(config, classifier.preprocessing.image_size),
+        label_smoothing=config.label_smoothing,
+        accumulation=config.accumulation,
     )
 
 
 def build(config, num_classes):
     """Loads the model of `--weights` with a new head, and selects the weights to train."""
-    from zoo.training import fine_tuning
-
     classifier = fine_tuning.pretrained_classifier(
         config.weights,
         num_classes,
-        config.image_size,
-        config.from_scratch,
-        **config.select("dropout stochastic_depth patch_dropout"),
+        image_size=config.image_size,
+        random=config.from_scratch,
+        dropout=config.dropout,
+        stochastic_depth=config.stochastic_depth,
+        patch_dropout=config.patch_dropout,
     )
     if config.freeze:
         fine_tuning.freeze(classifier.model)
@@ -166,13 +171,29 @@ def build(config, num_classes):
     return classifier
 
 
+def augmentation(config, image_size):
+    """The augmentation of images of a size (height, width)."""
+    crop_padding = config.crop_padding
+    if crop_padding is None:
+        crop_padding = image_size[0] // 8
+    flip_probability = config.flip_probability
+    if flip_probability is None:
+        flip_probability = 0.0 if config.data_name == "digits" else 0.5
+    return Augmentation(
+        crop_padding=crop_padding,
+        flip_probability=flip_probability,
+        randaugment_num_ops=config.randaugment_num_ops,
+        randaugment_magnitude=config.randaugment_magnitude,
+        erase_probability=config.erase_probability,
+        mixup_alpha=config.mixup_alpha,
+        cutmix_alpha=config.cutmix_alpha,
+    )
+
+
 def build_optimizer(config, model):
     """Builds the optimizer."""
-    from zoo.training.fine_tuning import layer_rates
-    from zoo.training.optimizers import SGD, adamw, warmup_cosine
-
     rate = warmup_cosine(config.learning_rate, config.steps, config.warmup_steps)
-    factors = layer_rates(model, config.layer_decay)
+    factors = fine_tuning.layer_rates(model, config.layer_decay)
     if config.optimizer == "sgd":
         return SGD(rate, 0.9, global_clipnorm=config.clip_norm, rate_factors=factors)
     return adamw(rate, config.weight_decay, config.clip_norm, rate_factors=factors)

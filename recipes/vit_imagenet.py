@@ -15,7 +15,16 @@ import dataclasses
 from typing import Literal
 
 from zoo.training.recipe import run_recipe
-from zoo.training.settings import Count, Fraction, ImageSettings
+
+import zoo
+from zoo.data.image_batches import steps_per_epoch
+from zoo.data.preprocessing import ImagePreprocessing
+from zoo.tasks.classifier import ImageClassifier
+from zoo.training.augmentation import Augmentation
+from zoo.training.image_run import load_images, train_classifier
+from zoo.training.optimizers import adamw, warmup_cosine
+from zoo.training.run import Run
+from zoo.training.settings import FRACTION, ImageSettings, report_invalid_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +33,7 @@ class Config(ImageSettings):
 
     dataset: str = "imagenet2012"
     """An image classification data set by its TensorFlow Datasets name."""
-    image_size: Count = 224
+    image_size: int = 224
     """Side of the images in pixels."""
     eval_resize: int = 256
     """Length of the shorter side of test images before the center is cropped."""
@@ -52,11 +61,13 @@ class Config(ImageSettings):
     flip_probability: float = 0.5
     randaugment_num_ops: int = 2
     randaugment_magnitude: float = 1.0
-    randaugment_probability: Fraction = 1.0
+    randaugment_probability: float = 1.0
     """Probability that a RandAugment operation is applied."""
     erase_probability: float = 0.0
     mixup_alpha: float = 0.2
     cutmix_alpha: float = 0.0
+
+    LIMITS = ImageSettings.LIMITS | {"randaugment_probability": FRACTION}
 
     def __post_init__(self):
         super().__post_init__()
@@ -64,40 +75,63 @@ class Config(ImageSettings):
         self.check_divides("accumulation", "batch_size")
 
 
-# Imports are inside the functions: TensorFlow takes seconds to import, and --help should not.
-
-
 def main(config):
-    import zoo
-    from zoo.data.image_batches import steps_per_epoch
-    from zoo.data.preprocessing import ImagePreprocessing
-    from zoo.tasks.classifier import ImageClassifier
-    from zoo.training.image_run import augmentation, load_images, train_classifier
-    from zoo.training.optimizers import adamw, warmup_cosine
-    from zoo.training.run import Run
-
     run = Run(config, name=f"vit_{config.data_name}")
-    side, half = (config.image_size,) * 2, (0.5,) * 3
-    preprocessing = ImagePreprocessing(side, 3, half, half, resize=config.eval_resize)
+    preprocessing = ImagePreprocessing(
+        (config.image_size, config.image_size),
+        channels=3,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        resize=config.eval_resize,
+    )
     data = load_images(config, preprocessing=preprocessing, streamed=True)
     steps = steps_per_epoch(data.train, config.batch_size)
-    total = config.epochs * steps
+    total_steps = config.epochs * steps
+    warmup_steps = min(config.warmup_steps, total_steps // 10)
     with run.scope():
-        names = "size pool positions dropout stochastic_depth patch_dropout"
-        model = config.build(
-            zoo.vit, names, input_shape=(*side, 3), num_classes=len(data.class_names)
-        )
-        rate = warmup_cosine(config.learning_rate, total, min(config.warmup_steps, total // 10))
+        model = build(config, len(data.class_names))
+        rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
         optimizer = adamw(rate, config.weight_decay, config.clip_norm)
     train_classifier(
         run,
         ImageClassifier(model, preprocessing, data.class_names),
         optimizer,
         data,
-        config.epochs,
-        steps,
+        epochs=config.epochs,
+        steps_per_epoch=steps,
         augment=augmentation(config),
-        **config.select("label_smoothing accumulation min_crop_area"),
+        label_smoothing=config.label_smoothing,
+        accumulation=config.accumulation,
+        min_crop_area=config.min_crop_area,
+    )
+
+
+@report_invalid_settings()
+def build(config, num_classes):
+    """Builds the model."""
+    return zoo.vit(
+        config.size,
+        input_shape=(config.image_size, config.image_size, 3),
+        num_classes=num_classes,
+        pool=config.pool,
+        positions=config.positions,
+        dropout=config.dropout,
+        stochastic_depth=config.stochastic_depth,
+        patch_dropout=config.patch_dropout,
+    )
+
+
+def augmentation(config):
+    """The augmentation of training images."""
+    return Augmentation(
+        crop_padding=config.crop_padding,
+        flip_probability=config.flip_probability,
+        randaugment_num_ops=config.randaugment_num_ops,
+        randaugment_magnitude=config.randaugment_magnitude,
+        randaugment_probability=config.randaugment_probability,
+        erase_probability=config.erase_probability,
+        mixup_alpha=config.mixup_alpha,
+        cutmix_alpha=config.cutmix_alpha,
     )
 
 

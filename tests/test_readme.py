@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 
+from zoo.training.recipe import parse
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.test_recipes import recipe
 from zoo.__main__ import main
-from zoo.training.recipe import parse
 
 pytestmark = pytest.mark.ci
 

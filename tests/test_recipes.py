@@ -10,6 +10,8 @@ import pathlib
 import shutil
 import sys
 
+from zoo.training.recipe import parse
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -19,7 +21,6 @@ import zoo
 from tests.conftest import run_recipe
 from tests.interrupted import RUNS
 from zoo.errors import DataError, UserError
-from zoo.training.recipe import parse
 from zoo.training.report import translation_scores
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -45,8 +45,7 @@ def loaded(corpus, tmp_path):
     def load(**settings):
         config = {"tsv": str(corpus), "out": str(tmp_path / "runs" / "a"), **settings}
         config = dataclasses.replace(CONFIG, **config)
-        tokenizers = config.select("tokenizer vocab_size normalization vocabulary")
-        data = load_pairs(Run(config), tokenizers, config.max_length)
+        data = load_pairs(Run(config), config.max_length)
         cache = pathlib.Path(settings.get("cache_dir", tmp_path / "runs/.cache/translate"))
         return data, {path.name for path in cache.iterdir() if path.is_dir()}
 

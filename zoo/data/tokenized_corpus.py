@@ -95,11 +95,8 @@ def encode_pairs(
 def write_corpus(folder, text, tokenizers, max_length, special):
     """Tokenizes sentence pairs, a `TextDataset`, and writes them to a folder.
 
-    The tokenizers are (source, target), or a dict of the arguments of `train_tokenizers`. For
-    `max_length` and `special` see `encode_pairs`.
+    The tokenizers are (source, target). For `max_length` and `special` see `encode_pairs`.
     """
-    if isinstance(tokenizers, dict):
-        tokenizers = train_tokenizers(text, **tokenizers)
     for side, tokenizer in zip(("source", "target"), tokenizers):
         save_tokenizer(tokenizer, folder, side)
     notes = text.notes

@@ -1,7 +1,8 @@
-"""Training: settings, runs, the training step, checkpoints and reports."""
+"""Training: settings, runs, the training step, the training state and reports."""
 
 
-def __getattr__(name):  # TensorFlow takes seconds to import, which --help of a recipe should not
+def __getattr__(name):
+    # Not an import at the top: `recipe.py` has to import TensorFlow first, without its messages.
     if name == "Run":
         from zoo.training.run import Run
 

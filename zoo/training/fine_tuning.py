@@ -9,7 +9,16 @@ from zoo.models.base import copy_model
 from zoo.tasks.translator import Translator
 
 
-def pretrained_classifier(path, num_classes, image_size=None, random=False, **rates):
+def pretrained_classifier(
+    path,
+    num_classes,
+    *,
+    image_size=None,
+    random=False,
+    dropout=0.0,
+    stochastic_depth=0.0,
+    patch_dropout=0.0,
+):
     """Loads the Vision Transformer of ``--weights`` with a new head, whose weights are zero.
 
     Args:
@@ -18,7 +27,8 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
         image_size: side of the images in pixels; by default that of the model.
         random: whether to initialize all weights at random, to use only the architecture and the
             preprocessing.
-        **rates: `dropout`, `stochastic_depth` and `patch_dropout`.
+        dropout, stochastic_depth, patch_dropout: rates of the model, whatever those of the
+            published training.
 
     Returns:
         `zoo.tasks.classifier.ImageClassifier`.
@@ -31,12 +41,17 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
             "Pass --weights with published weights of a Vision Transformer (a path, or a name such "
             "as hf://owner/name, see docs/checkpoints.md) or a run directory."
         )
-    if image_size:
-        rates["input_shape"] = (image_size, image_size)
-    # the precision of this run, not of the run in which it was trained
-    classifier = _load(
-        path, num_classes=num_classes, dtype=keras.config.dtype_policy().name, **rates
-    )
+    options = {
+        "num_classes": num_classes,
+        "dropout": dropout,
+        "stochastic_depth": stochastic_depth,
+        "patch_dropout": patch_dropout,
+        # the precision of this run, not of the run in which it was trained
+        "dtype": keras.config.dtype_policy().name,
+    }
+    if image_size is not None:
+        options["input_shape"] = (image_size, image_size)
+    classifier = _load(path, **options)
     if random:
         model = classifier.model
         classifier.model = type(model).from_config(model.get_config())
@@ -46,14 +61,23 @@ def pretrained_classifier(path, num_classes, image_size=None, random=False, **ra
     return classifier
 
 
-def pretrained_translator(path, languages, rates, search):
+def pretrained_translator(
+    path,
+    *,
+    src_lang=None,
+    tgt_lang=None,
+    dropout=0.1,
+    attention_dropout=0.0,
+    beam_size=None,
+    length_penalty=None,
+):
     """Loads the translator of ``--weights``, in the precision that Keras is set to.
 
     Args:
         path: see `zoo.load`.
-        languages: dict of `src_lang` and `tgt_lang`; None for those that the model does not need.
-        rates: dict of `dropout` and `attention_dropout`.
-        search: dict of `beam_size` and `length_penalty`; None for those of the model.
+        src_lang, tgt_lang: languages, for a model of several languages.
+        dropout, attention_dropout: rates of the model, whatever those of the published training.
+        beam_size, length_penalty: options of the search; by default those of the model.
 
     Returns:
         `zoo.tasks.translator.Translator`.
@@ -61,13 +85,21 @@ def pretrained_translator(path, languages, rates, search):
     Raises:
         UserError: if there is no such path, or its model cannot be used.
     """
-    translator = _load(path, **{k: v for k, v in languages.items() if v is not None})
+    languages = {"src_lang": src_lang, "tgt_lang": tgt_lang}
+    given = {name: language for name, language in languages.items() if language is not None}
+    translator = _load(path, **given)
     if not isinstance(translator, Translator):
         raise UserError(f"--weights {path} is not a translation model.")
-    translator.model = copy_model(translator.model, dtype=keras.config.dtype_policy(), **rates)
-    for name, value in search.items():
-        if value is not None:
-            setattr(translator, name, value)
+    translator.model = copy_model(
+        translator.model,
+        dtype=keras.config.dtype_policy(),
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+    )
+    if beam_size is not None:
+        translator.beam_size = beam_size
+    if length_penalty is not None:
+        translator.length_penalty = length_penalty
     return translator
 
 
@@ -78,7 +110,7 @@ def _load(path, **options):
         raise UserError(f"--weights: {error}") from None
 
 
-def heads(model):
+def head_layers(model):
     """Returns the heads of a `zoo.models.ViT`: one, or two with a distillation token."""
     return [head for head in (model.head, model.distillation_head) if head is not None]
 
@@ -88,7 +120,7 @@ def reset_heads(model):
 
     Source: Dosovitskiy et al. 2020, section 3.2.
     """
-    for head in heads(model):
+    for head in head_layers(model):
         for variable in head.weights:
             variable.assign(np.zeros(variable.shape, "float32"))
 
@@ -109,19 +141,23 @@ def layer_rates(model, decay):
         A list of floats, one for each of ``model.trainable_variables``; see
         `zoo.training.optimizers.RateFactors`.
     """
-    last = (model.encoder_norm, model.head_norm, model.representation, *heads(model))
-    groups = [(layer, 0) for layer in last if layer is not None]
-    groups += [(block, i + 1) for i, block in enumerate(reversed(model.encoder_blocks))]
-    distance = {id(v): steps for layer, steps in groups for v in layer.weights}
+    distance = {}  # of a variable, by its id
+    for layer in (model.encoder_norm, model.head_norm, model.representation, *head_layers(model)):
+        if layer is not None:
+            distance |= {id(variable): 0 for variable in layer.weights}
+    for blocks_above, block in enumerate(reversed(model.encoder_blocks)):
+        distance |= {id(variable): blocks_above + 1 for variable in block.weights}
     lowest = model.num_layers + 1
     return [decay ** distance.get(id(v), lowest) for v in model.trainable_variables]
 
 
 def freeze(model):
     """Freezes everything but the heads: a linear probe."""
-    learning = {id(v) for head in heads(model) for v in head.weights}
     for variable in model.weights:
-        variable.trainable = id(variable) in learning
+        variable.trainable = False
+    for head in head_layers(model):
+        for variable in head.weights:
+            variable.trainable = True
 
 
 def enable_lora(model, rank):

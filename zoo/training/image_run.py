@@ -1,6 +1,4 @@
-"""The images, the augmentation and the training run of an image classifier."""
-
-import dataclasses
+"""The images and the training run of an image classifier."""
 
 import keras
 
@@ -9,10 +7,11 @@ from zoo.data.image_folder import image_folder
 from zoo.data.images import digits, unreadable_images_named
 from zoo.data.tfds_data import tfds_images
 from zoo.tasks.classifier import ImageClassifier
-from zoo.training.augmentation import Augmentation
 from zoo.training.losses import ClassWeighted, balanced
 from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint
+
+_VALIDATION_BATCH = 256  # images
 
 
 def find_images(settings):
@@ -24,25 +23,29 @@ def find_images(settings):
     return tfds_images(settings.dataset, settings.data_dir)
 
 
-def load_images(settings, source=None, **options):
+def load_images(settings, source=None, preprocessing=None, train_examples=None, streamed=False):
     """Loads the images that settings select: `zoo.data.images.ImageDataset`.
 
     Args:
         settings: `zoo.training.settings.ImageSettings`.
         source: the result of `find_images`, if it was called before.
-        **options: `preprocessing`, `train_examples` and `streamed` of `ImageDataset.loaded`; by
-            default, images are resized to the `image_size` of the settings.
+        preprocessing: see `ImageDataset.loaded`; by default, images are resized to the `image_size`
+            of the settings.
+        train_examples, streamed: see `ImageDataset.loaded`.
     """
-    size = settings.image_size and (settings.image_size, settings.image_size)
-    source = source or find_images(settings)
-    data = source.loaded(size, seed=settings.seed, **options)
+    if source is None:
+        source = find_images(settings)
+    image_size = None
+    if settings.image_size is not None:
+        image_size = (settings.image_size, settings.image_size)
+    data = source.loaded(
+        image_size,
+        preprocessing=preprocessing,
+        train_examples=train_examples,
+        seed=settings.seed,
+        streamed=streamed,
+    )
     return data.held_out(settings.validation_split, settings.seed)
-
-
-def augmentation(settings, **others):
-    """Creates the `Augmentation` of the settings with the names of its arguments, and `others`."""
-    names = {field.name for field in dataclasses.fields(Augmentation)} & vars(settings).keys()
-    return Augmentation(**{**{name: getattr(settings, name) for name in names}, **others})
 
 
 def train_classifier(
@@ -50,11 +53,15 @@ def train_classifier(
     classifier,
     optimizer,
     data,
+    *,
     epochs,
     steps_per_epoch,
+    augment=None,
+    label_smoothing=0.0,
+    accumulation=1,
+    min_crop_area=None,
     validation_freq=1,
     callbacks=(),
-    **batches,
 ):
     """Trains an image classifier, then tests it and writes the report.
 
@@ -64,55 +71,71 @@ def train_classifier(
         optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.images.ImageDataset`.
         epochs, steps_per_epoch, validation_freq, callbacks: as in `fit`.
-        **batches: `augment`, `label_smoothing`, `accumulation` and `min_crop_area` of
+        augment, label_smoothing, accumulation, min_crop_area: see
             `zoo.data.image_batches.training_batches`.
     """
-    settings, names, preprocessing = run.settings, data.class_names, classifier.preprocessing
-    validated = data.test if data.valid is None else data.valid
-    for note in data.notes * run.is_chief:
-        print(note)
-    summary = f"{len(data.train):,} images, classes {fingerprint(names)}"
-    config = {"data": summary, "preprocessing": preprocessing.to_dict()}
-    if hasattr(settings, "weights"):
-        config["model of weights"] = fingerprint(classifier.model, classifier.description())
-    if settings.patience:
-        callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
+    settings = run.settings
+    preprocessing = classifier.preprocessing
+    class_names = data.class_names
+    num_classes = len(class_names)
+    stops_early = settings.patience is not None
+    if run.is_chief:
+        for note in data.notes:
+            print(note)
 
-    def from_step(first_step):
-        size, seed = settings.batch_size, settings.seed
+    def batches(first_step):
         return training_batches(
-            data.train, len(names), size, seed=seed, first_step=first_step, **batches
+            data.train,
+            num_classes,
+            settings.batch_size,
+            augment=augment,
+            label_smoothing=label_smoothing,
+            seed=settings.seed,
+            first_step=first_step,
+            accumulation=accumulation,
+            min_crop_area=min_crop_area,
         )
+
+    def finish(folder, model):
+        trained = ImageClassifier(model, preprocessing, class_names)
+        finish_classifier(folder, trained, data, restored=stops_early)
+
+    identity = {
+        "data": f"{len(data.train):,} images, classes {fingerprint(class_names)}",
+        "preprocessing": preprocessing.to_dict(),
+    }
+    if hasattr(settings, "weights"):
+        identity["model of weights"] = fingerprint(classifier.model, classifier.description())
+    if stops_early:
+        callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
+    validated = data.test if data.valid is None else data.valid
 
     with unreadable_images_named(data.train, data.test, data.valid):
         run.train(
             classifier.model,
-            from_step,
+            batches,
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
-            validation_data=evaluation_batches(validated, len(names), 256),
+            validation_data=evaluation_batches(validated, num_classes, _VALIDATION_BATCH),
             validation_freq=validation_freq,
             callbacks=callbacks,
-            compiled_with={
-                "optimizer": optimizer,
-                "loss": _loss(settings, data, batches.get("label_smoothing", 0.0)),
-                "weighted_metrics": [keras.metrics.CategoricalAccuracy(name="accuracy")],
-            },
+            optimizer=optimizer,
+            loss=_loss(settings, data, label_smoothing),
+            weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
             preprocess=preprocessing.normalize,
-            config=config,
-            finish=lambda folder, model: finish_classifier(
-                folder, ImageClassifier(model, preprocessing, names), data, bool(settings.patience)
-            ),
-            restore_best=bool(settings.patience),
+            identity=identity,
+            finish=finish,
+            restore_best=stops_early,
             per_epoch={"images": steps_per_epoch * settings.batch_size},
         )
 
 
-def _loss(settings, data, smoothing):
+def _loss(settings, data, label_smoothing):
     """The loss of soft labels, weighted by class if the settings say so."""
     loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
     if settings.class_weights is None:
         return loss
     weights = balanced(data.train.labels, len(data.class_names))
     # so that a smoothed label has the weight of the label before smoothing
-    return ClassWeighted(loss, (weights - smoothing * weights.mean()) / (1.0 - smoothing))
+    weights = (weights - label_smoothing * weights.mean()) / (1.0 - label_smoothing)
+    return ClassWeighted(loss, weights)

@@ -1,4 +1,7 @@
-"""Runs a recipe: command line, exit statuses and error messages."""
+"""Runs a recipe: command line, exit statuses and error messages.
+
+Import this module before Keras: it imports TensorFlow without its start-up messages.
+"""
 
 import argparse
 import sys
@@ -6,6 +9,10 @@ import sys
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
 from zoo.training.interruption import exit_on_sigterm
+
+import_tensorflow_quietly()
+
+from zoo.training.distribution import tell_failure  # noqa: E402
 
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 
@@ -27,9 +34,6 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
     exit_on_sigterm()
     try:
         config = parse(sys.argv[1:], config_class, presets, description, selector)
-        import_tensorflow_quietly()
-        from zoo.training.distribution import tell_failure
-
         with tell_failure():
             main(config)
     except UserError as error:
@@ -51,12 +55,17 @@ def parse(arguments, config_class, presets, description, selector="dataset"):
     """Parses the command line: returns a config, see `run_recipe`."""
     import tyro  # only recipes need it
 
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument(f"--{selector}", dest="value", default=getattr(config_class(), selector))
-    with_presets = [name for name in presets if name.startswith("--")]
-    for flag in with_presets:
-        first.add_argument(flag, dest=flag)
-    given = vars(first.parse_known_args(arguments)[0])
-    chosen = next((flag for flag in with_presets if given[flag] is not None), given["value"])
-    default = presets.get(chosen, config_class())
+    # Which defaults --help shows depends on the selector and on the flags among the presets.
+    selecting = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    flags = [key for key in presets if key.startswith("--")]
+    for flag in flags:
+        selecting.add_argument(flag, dest=flag)
+    default = getattr(config_class(), selector)
+    selecting.add_argument(f"--{selector}", dest=selector, default=default)
+    given, _ = selecting.parse_known_args(arguments)
+    key = getattr(given, selector)
+    for flag in flags:
+        if getattr(given, flag) is not None:
+            key = flag
+    default = presets.get(key, config_class())
     return tyro.cli(config_class, args=arguments, default=default, description=description)

@@ -11,8 +11,7 @@ from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError, check_at_least_1
 from zoo.files import atomic
 from zoo.layers.config import check_not_quantized
-from zoo.training import distribution
-from zoo.training import state_file as files
+from zoo.training import distribution, state_file
 from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
 from zoo.training.hardware import resolve_precision
 from zoo.training.interruption import exit_on_sigterm
@@ -83,9 +82,11 @@ class Run:
         validation_data=None,
         validation_freq=1,
         callbacks=(),
-        compiled_with=None,
+        optimizer=None,
+        loss=None,
+        weighted_metrics=(),
         preprocess=None,
-        config=None,
+        identity=None,
         finish=None,
         per_epoch=None,
         restore_best=False,
@@ -93,7 +94,8 @@ class Run:
         """Trains a model, or resumes its training, and saves it.
 
         Args:
-            model: built and compiled `keras.Model`, created within `scope`.
+            model: built `keras.Model`, created within `scope`. It must be compiled, unless
+                `optimizer` and `loss` are given.
             batches: `tf.data.Dataset` of (inputs, labels) or (inputs, labels, weights), which is
                 read from its beginning when a run is resumed; or a function of a step that returns
                 an infinite data set, or `WorkerBatches`, beginning at that step.
@@ -102,10 +104,11 @@ class Run:
             validation_data: finite data set or `WorkerBatches`.
             validation_freq: number of epochs from one validation to the next.
             callbacks: list of Keras callbacks.
-            compiled_with: arguments of `Trainer.compile`, for a model that is not compiled.
+            optimizer, loss, weighted_metrics: arguments of `Trainer.compile`, for a model that is
+                not compiled; it is saved without the optimizer.
             preprocess: see `zoo.training.trainer.Trainer`.
-            config: dict of everything else that affects the result, such as a checksum of the data.
-                It must be the same on all workers, and when the run is resumed.
+            identity: dict of what identifies the data and the initial model, such as a checksum of
+                the data. It must be the same on all workers, and when the run is resumed.
             finish: function of (`RunFolder`, trained model) that the chief calls at the end, and
                 that writes ``metrics.json`` last, which marks the run as finished; by default, it
                 writes ``model.keras``, and the last metrics to ``metrics.json``.
@@ -121,105 +124,155 @@ class Run:
             UserError: if a setting or the data cannot be used, or the run diverges.
         """
         with distribution.tell_failure():
+            # 1. Check the data, before anything is written.
             if not (callable(batches) and steps_per_epoch):
                 batches = distribution.checked(batches, "batches", is_finite=not steps_per_epoch)
             if validation_data is not None:
                 validation_data = distribution.checked(validation_data, "validation_data", True)
+            if steps_per_epoch is None:
+                steps_per_epoch = num_batches(batches)
+            check_at_least_1(
+                epochs=epochs, steps_per_epoch=steps_per_epoch, validation_freq=validation_freq
+            )
+
+            # 2. Compile the step.
             if self.settings.remat:
                 if not hasattr(model, "remat"):
                     raise UserError(f"remat is for zoo.models only. Received: {type(model)}.")
                 model.remat = True
             with self.scope():
                 trainer = Trainer(model, preprocess)
-                compiled_with = compiled_with or _compiled_with(model)
-                trainer.compile(**{"jit_compile": self.settings.jit_compile, **compiled_with})
+                jit_compile = self.settings.jit_compile
+                if optimizer is None:
+                    trainer.compile(**_arguments_of_compile(model), jit_compile=jit_compile)
+                else:
+                    trainer.compile(optimizer, loss, weighted_metrics, jit_compile)
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
-            lengths = {"epochs": epochs, "steps_per_epoch": steps_per_epoch or num_batches(batches)}
-            check_at_least_1(**lengths, validation_freq=validation_freq)
-            with contextlib.closing(self._open_folder(lengths, config or {})) as folder:
+
+            # 3. Open the run directory, which no other process can use until it is closed.
+            with contextlib.closing(
+                self._open_folder(epochs, steps_per_epoch, identity or {})
+            ) as folder:
                 if distribution.from_chief(self.strategy, folder.is_finished):
                     print(f"This run is already finished: {folder.path}")
                     return None
-                checkpoint = self._fit(
+
+                # 4. Train from the newest checkpoint to the end.
+                state = self._fit(
                     trainer,
                     batches,
+                    epochs,
+                    steps_per_epoch,
+                    validation_data,
+                    validation_freq,
                     callbacks,
                     per_epoch,
-                    validation_data=validation_data,
-                    validation_freq=validation_freq,
-                    **lengths,
                 )
-                best = checkpoint.folder / files.BEST
-                if restore_best and files.paths(best):
-                    files.load_weights(trainer, best)
+                best = state.folder / state_file.BEST
+                if restore_best and state_file.paths(best):
+                    state_file.load_weights(trainer, best)
+
+                # 5. Save the model and the report; then no checkpoint is needed any more.
                 if not self.is_chief:
                     return None
                 trained = trainer.trained_model()
-                (finish or _save)(folder, trained)
-                checkpoint.remove()
+                if finish is None:
+                    _save(folder, trained)
+                else:
+                    finish(folder, trained)
+                state.remove()
                 return trained
 
-    def _open_folder(self, lengths, config):
+    def _open_folder(self, epochs, steps_per_epoch, identity):
         """Creates the run directory, or opens that of the run to resume."""
-        stored, may_change = self.settings.stored(), self.settings.may_change()
+        lengths = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
+        stored = self.settings.stored()
+        may_change = self.settings.MAY_CHANGE
         fixed = {name: value for name, value in stored.items() if name not in may_change}
-        distribution.check_same(self.strategy, {**lengths, **fixed, **config})
+        distribution.check_same(self.strategy, {**lengths, **fixed, **identity})
         exit_on_sigterm()
         return RunFolder(
             self.path,
-            {**lengths, **stored, **config},
+            {**lengths, **stored, **identity},
             self.settings.overwrite,
             self.settings.resume,
             self.is_chief,
-            [*may_change, *(lengths.keys() - stored.keys())],
+            # A script of one's own, whose settings contain no lengths, may train longer.
+            may_change | (lengths.keys() - stored.keys()),
         )
 
-    def _fit(self, trainer, batches, callbacks, per_epoch, **settings):
-        """Resumes from the newest checkpoint, if there is one, and trains; returns the state."""
-        own, steps = self.settings, settings["steps_per_epoch"]
-        times = own.checkpoint_minutes, own.checkpoint_steps
-        checkpoint = TrainingState(self.path, steps, *times, own.checkpoints_kept)
-        done = checkpoint.restore(trainer, callbacks)
+    def _fit(
+        self,
+        trainer,
+        batches,
+        epochs,
+        steps_per_epoch,
+        validation_data,
+        validation_freq,
+        callbacks,
+        per_epoch,
+    ):
+        """Trains from the newest checkpoint, if there is one; returns the `TrainingState`."""
+        state = TrainingState(
+            self.path,
+            steps_per_epoch,
+            minutes=self.settings.checkpoint_minutes,
+            steps=self.settings.checkpoint_steps,
+            keep=self.settings.checkpoints_kept,
+        )
+        done = state.restore(trainer, callbacks)
         distribution.check_same(self.strategy, {"the number of steps done": done})
-        if checkpoint.stopped:  # without an epoch, `fit` only replaces the weights by their average
-            settings["epochs"] = checkpoint.epoch
-        every = [EpochFigures(steps, done, per_epoch), *callbacks]
-        scaled = trainer.optimizer  # in float16 by a `keras.optimizers.LossScaleOptimizer`
-        if getattr(scaled, "inner_optimizer", scaled).use_ema:
-            every.insert(0, SwapEMAWeights())  # validation uses the averaged weights
-        if self.is_chief:  # last, as the other callbacks add to the logs
-            board = keras.callbacks.TensorBoard(self.path / "tensorboard", write_graph=False)
-            every += [HistoryFile(self.path), board]
+        if state.stopped:  # without an epoch, `fit` only replaces the weights by their average
+            epochs = state.epoch
         if callable(batches):
             remaining = distribution.checked(batches(done), "batches")
         else:
             remaining = batches.repeat().skip(done)
+
+        all_callbacks = []
+        optimizer = trainer.optimizer  # in float16, a `keras.optimizers.LossScaleOptimizer`
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        if optimizer.use_ema:
+            all_callbacks.append(SwapEMAWeights())  # validation uses the averaged weights
+        all_callbacks.append(EpochFigures(steps_per_epoch, done, per_epoch))
+        all_callbacks += callbacks
+        if self.is_chief:  # after all callbacks that add to the logs
+            all_callbacks.append(HistoryFile(self.path))
+            board = keras.callbacks.TensorBoard(self.path / "tensorboard", write_graph=False)
+            all_callbacks.append(board)
+        all_callbacks.append(state)  # last: its checkpoint marks the epoch as done
+
         with distribution.exit_if_a_worker_is_lost(self.strategy):
             try:
                 trainer.fit(
                     remaining,
-                    initial_epoch=checkpoint.epoch,
-                    callbacks=[*every, checkpoint],
+                    epochs=epochs,
+                    initial_epoch=state.epoch,
+                    steps_per_epoch=steps_per_epoch,
+                    validation_data=validation_data,
+                    validation_freq=validation_freq,
+                    callbacks=all_callbacks,
                     verbose=1 if sys.stdout.isatty() else 2,
-                    **settings,
                 )
             finally:
-                checkpoint.interruption.unwatch()
-        return checkpoint
+                state.interruption.unwatch()
+        return state
 
 
 _NOT_USED = ("train_step", "test_step", "compute_loss", "compute_metrics")  # by `Trainer`
 
 
-def _compiled_with(model):
-    """The arguments of `Trainer.compile` with which a model is compiled."""
+def _arguments_of_compile(model):
+    """The arguments with which a model is compiled, by name."""
     if not model.compiled:
         raise ValueError(f"The model {model.name} must be compiled: call model.compile(...).")
-    custom = [n for n in _NOT_USED if getattr(type(model), n) is not getattr(keras.Model, n)]
-    if custom:
+    overridden = [
+        name for name in _NOT_USED if getattr(type(model), name) is not getattr(keras.Model, name)
+    ]
+    if overridden:
         raise UserError(
-            f"{type(model).__name__} overrides {', '.join(custom)}, which "
+            f"{type(model).__name__} overrides {', '.join(overridden)}, which "
             "zoo.training.trainer.Trainer does not call. Pass a loss to compile, or call add_loss "
             "in the model."
         )

@@ -10,41 +10,53 @@ from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 
 
-def load_pairs(run, tokenizers, max_length, special_tokens=SPECIAL_TOKENS):
+def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
     """Opens the tokenized sentence pairs; the chief tokenizes them if the cache has none.
 
     Args:
         run: `zoo.training.run.Run` with the settings of recipes/translate.py; all its
             workers must call this.
-        tokenizers: (source, target), or a dict of the arguments of
-            `zoo.data.tokenized_corpus.train_tokenizers`.
         max_length, special_tokens: see `zoo.data.tokenized_corpus.encode_pairs`.
+        tokenizers: (source, target); by default, they are trained on the pairs as the settings say.
 
     Returns:
         (data, tokenizers), see `zoo.data.tokenized_corpus.load_corpus`.
     """
     settings = run.settings
-    root = pathlib.Path(settings.cache_dir or run.path.parent / ".cache" / "translate")
+    trained_with = {
+        "tokenizer": settings.tokenizer,
+        "vocab_size": settings.vocab_size,
+        "normalization": settings.normalization,
+        "vocabulary": settings.vocabulary,
+    }
     key = {
         "version": corpus.VERSION,
         "data": _key(settings),
-        "tokenizers": tokenizers if isinstance(tokenizers, dict) else checksum(*tokenizers),
+        "tokenizers": trained_with if tokenizers is None else checksum(*tokenizers),
         "special tokens": special_tokens,
         "max length": max_length,
     }
 
     def write(path):
-        corpus.write_corpus(path, read_pairs(settings), tokenizers, max_length, special_tokens)
+        text = read_pairs(settings)
+        own = tokenizers
+        if own is None:
+            own = corpus.train_tokenizers(text, **trained_with)
+        corpus.write_corpus(path, text, own, max_length, special_tokens)
 
+    root = run.path.parent / ".cache" / "translate"
+    if settings.cache_dir:
+        root = pathlib.Path(settings.cache_dir)
     if not run.is_chief:
         distribution.from_chief(run.strategy, 0)  # waits until the chief has tokenized
     folder, was_there = cached_folder(root, key, write)
     if run.is_chief:
-        distribution.from_chief(run.strategy, 0)
+        distribution.from_chief(run.strategy, 0)  # the others may continue
         print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
     data, tokenizers = corpus.load_corpus(folder, special_tokens)
-    for note in data.notes if run.is_chief else ():
-        print(note)
+    if run.is_chief:
+        for note in data.notes:
+            print(note)
     return data, tokenizers
 
 
@@ -52,21 +64,23 @@ def _key(settings):
     """Everything that the selected sentence pairs depend on, for the key of the cache."""
     key = [settings.dataset, settings.seed]
     if settings.dataset not in (None, "phrasebook"):
-        key += [parallel_text.tfds_version(settings.dataset, settings.data_dir)]
-    return key + [path and file_key(path) for path in (settings.tsv, *sum(_files(settings), ()))]
+        key.append(parallel_text.tfds_version(settings.dataset, settings.data_dir))
+    paths = [settings.tsv]
+    for source, target in _files(settings):
+        paths += [source, target]
+    return key + [path and file_key(path) for path in paths]
 
 
 def read_pairs(settings):
     """Reads the sentence pairs that settings select: `zoo.data.text_rows.TextDataset`."""
-    seed, dataset = settings.seed, settings.dataset
     if settings.tsv:
-        return parallel_text.tsv(settings.tsv, seed)
+        return parallel_text.tsv(settings.tsv, settings.seed)
     if settings.source:
         train, valid, test = _files(settings)
-        return parallel_text.parallel_files(*train, valid, test, seed)
-    if dataset == "phrasebook":
-        return parallel_text.phrasebook(seed)
-    return parallel_text.tfds_pairs(dataset, settings.data_dir, seed)
+        return parallel_text.parallel_files(*train, valid, test, settings.seed)
+    if settings.dataset == "phrasebook":
+        return parallel_text.phrasebook(settings.seed)
+    return parallel_text.tfds_pairs(settings.dataset, settings.data_dir, settings.seed)
 
 
 def _files(settings):

@@ -1,59 +1,55 @@
-"""The settings of recipes: each with its limits, its help, and whether resuming may change it.
+"""The settings of recipes: their help, their limits, and which of them may change on resuming.
 
 A recipe's `Config` is a frozen dataclass that inherits the settings of a run and of its data, and
-declares those of its model and training with their default values. `Settings` describes those that
-several recipes declare, so that ``--help`` finds them; what only one recipe has stands there.
+declares those of its model and training with their default values. `Settings` describes the
+settings that several recipes declare, so that ``--help`` finds them; others are described in their
+recipe.
 """
 
+import contextlib
 import dataclasses
-import functools
-import inspect
 import math
 import pathlib
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Literal
 
+from zoo.data.image_folder import class_parent
 from zoo.errors import UserError
 
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"]
 TokenizerKind = Literal["unigram", "bpe", "word", "character"]
 Normalization = Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"]
 
-
-class Limits(NamedTuple):
-    """The smallest and the largest value of a setting."""
-
-    low: float
-    high: float = math.inf
-
-
-NO_EFFECT = "does not affect the result: it is not stored, and may change when a run is resumed"
-MAY_CHANGE = "is stored, and may change when a run is resumed"
-Count = Annotated[int, Limits(1)]
-Amount = Annotated[float, Limits(0)]
-Fraction = Annotated[float, Limits(0, 1)]
-Rate = Annotated[float, Limits(0, 0.99)]
-DataPath = Annotated[str | None, MAY_CHANGE]  # as it differs on another machine
+# Limits of a setting: its smallest and its largest value.
+COUNT = (1, math.inf)
+AMOUNT = (0, math.inf)
+FRACTION = (0, 1)
+RATE = (0, 0.99)
 
 
 class Settings:
     """Base of the settings of all recipes; a recipe has those that its dataclass declares.
 
-    Limits, `MAY_CHANGE` and `NO_EFFECT` are annotated here, or in the recipe, which has precedence.
+    Attributes:
+        LIMITS: {name of a setting: (smallest value, largest value)}; checked when a config is
+            created. None is always allowed.
+        MAY_CHANGE: names of settings that may differ when a run is resumed.
+        NO_EFFECT: names of settings that do not affect the result. They are not stored, and may
+            differ when a run is resumed.
     """
 
-    embed_dim: Count
+    embed_dim: int
     """Width of the model."""
-    num_heads: Count
+    num_heads: int
     """Attention heads; must divide the width."""
-    num_layers: Count
-    """Number of blocks; with an encoder and a decoder, those of the encoder."""
-    ff_dim: Count
+    num_layers: int
+    """Number of blocks, or of encoder blocks if there is a decoder."""
+    ff_dim: int
     """Hidden width of the feed-forward networks."""
-    dropout: Rate
+    dropout: float
     """Dropout rate of embeddings and blocks."""
-    attention_dropout: Rate
+    attention_dropout: float
     """Dropout rate of attention weights."""
-    stochastic_depth: Rate
+    stochastic_depth: float
     """Drop rate of the last block; it increases linearly from 0 at the first block."""
     patch_dropout: float
     """Share of the patches of each image that training leaves out, which takes less time."""
@@ -71,55 +67,87 @@ class Settings:
     """Maximum vocabulary size."""
     normalization: str
     """SentencePiece's text normalization; nmt also normalizes white space, cf folds case."""
-    max_length: Annotated[int, Limits(2)]
+    max_length: int
 
-    epochs: Count
+    epochs: int
     """Number of epochs; training may stop earlier if there is a patience."""
-    patience: Annotated[Count, MAY_CHANGE]
+    patience: int
     """Stop after this many epochs without a lower validation loss."""
-    batch_size: Count
+    batch_size: int
     """Examples per step."""
-    accumulation: Count
-    tokens_per_batch: Count
+    accumulation: int
+    tokens_per_batch: int
     """Tokens per batch, padding included; of sentence pairs for source and target each."""
-    learning_rate: Amount
+    learning_rate: float
     """Learning rate after the warmup, from which it decays to zero by a cosine."""
-    warmup_steps: Annotated[int, Limits(0)]
+    warmup_steps: int
     """Steps of linear warmup of the learning rate."""
-    warmup_fraction: Fraction
+    warmup_fraction: float
     """Share of the steps for linear warmup of the learning rate."""
-    weight_decay: Amount
+    weight_decay: float
     """Decoupled weight decay of kernels; it is multiplied by the learning rate."""
-    clip_norm: Amount
+    clip_norm: float
     """Maximum global norm of the gradients; None for no clipping."""
-    ema_momentum: Fraction
+    ema_momentum: float
     """Momentum of the moving average of the weights, which is tested and saved."""
 
-    label_smoothing: Rate
+    label_smoothing: float
     """Share of a label spread over all classes."""
-    crop_padding: Annotated[int, Limits(0)]
+    crop_padding: int
     """Pixels by which a crop may be shifted."""
-    min_crop_area: Annotated[float, Limits(0.01, 1)]
+    min_crop_area: float
     """Smallest share of an image that a random crop, later resized, may cover; None disables these
     crops."""
-    flip_probability: Fraction
+    flip_probability: float
     """Probability that an image is flipped left to right."""
-    randaugment_num_ops: Annotated[int, Limits(0)]
+    randaugment_num_ops: int
     """RandAugment operations per image; 0 to disable."""
-    randaugment_magnitude: Fraction
+    randaugment_magnitude: float
     """Strength of the RandAugment operations, 0 to 1."""
-    erase_probability: Fraction
+    erase_probability: float
     """Probability that a box of an image is erased."""
-    mixup_alpha: Annotated[float, Limits(0, 1000)]
+    mixup_alpha: float
     """Mixup draws its mixing share from Beta(alpha, alpha); 0 to disable."""
-    cutmix_alpha: Annotated[float, Limits(0, 1000)]
+    cutmix_alpha: float
     """CutMix draws its mixing share from Beta(alpha, alpha); 0 to disable."""
 
+    LIMITS = {
+        "embed_dim": COUNT,
+        "num_heads": COUNT,
+        "num_layers": COUNT,
+        "ff_dim": COUNT,
+        "dropout": RATE,
+        "attention_dropout": RATE,
+        "stochastic_depth": RATE,
+        "max_length": (2, math.inf),
+        "epochs": COUNT,
+        "patience": COUNT,
+        "batch_size": COUNT,
+        "accumulation": COUNT,
+        "tokens_per_batch": COUNT,
+        "learning_rate": AMOUNT,
+        "warmup_steps": AMOUNT,
+        "warmup_fraction": FRACTION,
+        "weight_decay": AMOUNT,
+        "clip_norm": AMOUNT,
+        "ema_momentum": FRACTION,
+        "label_smoothing": RATE,
+        "crop_padding": AMOUNT,
+        "min_crop_area": (0.01, 1),
+        "flip_probability": FRACTION,
+        "randaugment_num_ops": AMOUNT,
+        "randaugment_magnitude": FRACTION,
+        "erase_probability": FRACTION,
+        "mixup_alpha": (0, 1000),
+        "cutmix_alpha": (0, 1000),
+    }
+    MAY_CHANGE = frozenset({"patience"})
+    NO_EFFECT = frozenset()
+
     def __post_init__(self):
-        for name, facts in _facts_of(type(self)).items():
-            limits = [fact for fact in facts if isinstance(fact, Limits)]
-            if limits and hasattr(self, name):
-                self.check(name, *limits[-1])
+        for name, (low, high) in self.LIMITS.items():
+            if hasattr(self, name):
+                self.check(name, low, high)
 
     def check(self, name, low, high=math.inf):
         """Raises `UserError` if a setting is NaN or outside these limits; None is allowed."""
@@ -129,11 +157,12 @@ class Settings:
             raise UserError(f"{flags(name)} must be {limits}. Received: {value}.")
 
     def check_divides(self, part, whole):
-        """Raises `UserError` unless a setting divides another one."""
-        values = getattr(self, part), getattr(self, whole)
-        if values[1] % values[0]:
+        """Raises `UserError` unless the setting named `part` divides the one named `whole`."""
+        divisor = getattr(self, part)
+        number = getattr(self, whole)
+        if number % divisor:
             raise UserError(
-                f"{flags(part)} must divide {flags(whole)}. Received: {values[0]} and {values[1]}."
+                f"{flags(part)} must divide {flags(whole)}. Received: {divisor} and {number}."
             )
 
     def check_data_dir(self):
@@ -143,41 +172,9 @@ class Settings:
                 "--data-dir is a folder of TensorFlow Datasets. Pass --dataset NAME, too."
             )
 
-    def select(self, names):
-        """Returns the settings of these names, a str with spaces, as a dict."""
-        return {name: getattr(self, name) for name in names.split()}
-
-    def build(self, constructor, names, **others):
-        """Calls `constructor` with settings as in `select`; its ValueError becomes a UserError."""
-        try:
-            return constructor(**self.select(names), **others)
-        except ValueError as error:
-            raise UserError(str(error)) from None
-
     def stored(self):
         """Returns the settings that affect the result, a dict, as in ``config.json`` of a run."""
-        facts = _facts_of(type(self))
-        return {name: value for name, value in vars(self).items() if NO_EFFECT not in facts[name]}
-
-    def may_change(self):
-        """Returns the names of stored settings that may change when a run is resumed."""
-        return [name for name, facts in _facts_of(type(self)).items() if MAY_CHANGE in facts]
-
-
-@functools.cache
-def _facts_of(config_class):
-    """{name: list of the metadata of a setting}, with those of derived classes last."""
-    facts = {}
-    for owner in reversed(config_class.__mro__):
-        for name, annotation in inspect.get_annotations(owner).items():
-            facts[name] = [*facts.get(name, ()), *_metadata(annotation)]
-    return facts
-
-
-def _metadata(annotation):
-    """The metadata of `Annotated`, also within a union such as ``Count | None``."""
-    inner = [fact for part in get_args(annotation) for fact in _metadata(part)]
-    return [*getattr(annotation, "__metadata__", ()), *inner]
+        return {name: value for name, value in vars(self).items() if name not in self.NO_EFFECT}
 
 
 def flags(*names):
@@ -185,35 +182,70 @@ def flags(*names):
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
+@contextlib.contextmanager
+def report_invalid_settings():
+    """Context, or decorator of a function, in which a ValueError becomes a `UserError`.
+
+    Models raise ValueError for arguments that do not fit together, such as `embed_dim` and
+    `num_heads`. In a recipe these are settings of the user, who needs the message only.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
 @dataclasses.dataclass(frozen=True)
 class RunSettings(Settings):
     """Settings of a run other than those of its data and its model."""
 
-    out: Annotated[str | None, NO_EFFECT] = None
+    out: str | None = None
     """Run directory; by default in runs/, named after the recipe and the data."""
-    overwrite: Annotated[bool, NO_EFFECT] = False
+    overwrite: bool = False
     """Delete an existing run in the run directory."""
-    resume: Annotated[bool, NO_EFFECT] = False
+    resume: bool = False
     """Accept a finished run in the run directory; one that is not finished is always resumed."""
-    seed: Annotated[int, Limits(0, 2**32 - 1)] = 0
+    seed: int = 0
     """Seed of all random numbers: weights, order, dropout, augmentation and held-out data."""
-    strategy: Annotated[Literal["auto", "one", "mirrored", "multiworker"], NO_EFFECT] = "auto"
+    strategy: Literal["auto", "one", "mirrored", "multiworker"] = "auto"
     """Train on one device, all devices of this machine, or several workers; auto uses all."""
-    devices: Annotated[Count | None, NO_EFFECT] = None
+    devices: int | None = None
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     precision: Precision = "float32"
     """Mixed precision computes in 16 bits, with weights in float32; auto is that of the run to
     resume, or mixed_bfloat16 on CPUs that multiply matrices more than 1.25 times as fast in it."""
-    jit_compile: Annotated[Literal["auto", True, False], NO_EFFECT] = "auto"
+    jit_compile: Literal["auto", True, False] = "auto"
     """Compile steps with XLA; auto: on GPUs, if all batches have one shape, as each takes time."""
-    remat: Annotated[bool, NO_EFFECT] = False
+    remat: bool = False
     """Recompute the blocks of the model in the backward pass: less memory, more time."""
-    checkpoint_minutes: Annotated[Amount, NO_EFFECT] = 10.0
+    checkpoint_minutes: float = 10.0
     """Minutes between checkpoints (0: one after every step); each epoch ends with one as well."""
-    checkpoint_steps: Annotated[int, Limits(0), NO_EFFECT] = 0
+    checkpoint_steps: int = 0
     """Steps between additional checkpoints; 0 to disable."""
-    checkpoints_kept: Annotated[Count, NO_EFFECT] = 3
+    checkpoints_kept: int = 3
     """Number of checkpoints to keep; the best one is also kept."""
+
+    LIMITS = Settings.LIMITS | {
+        "seed": (0, 2**32 - 1),
+        "devices": COUNT,
+        "checkpoint_minutes": AMOUNT,
+        "checkpoint_steps": AMOUNT,
+        "checkpoints_kept": COUNT,
+    }
+    NO_EFFECT = frozenset(
+        {
+            "out",
+            "overwrite",
+            "resume",
+            "strategy",
+            "devices",
+            "jit_compile",
+            "remat",
+            "checkpoint_minutes",
+            "checkpoint_steps",
+            "checkpoints_kept",
+        }
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,25 +254,26 @@ class ImageSettings(RunSettings):
 
     dataset: str = "cifar10"
     """digits (built in), or an image classification data set by its TensorFlow Datasets name."""
-    data_dir: DataPath = None
+    data_dir: str | None = None
     """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg or
     val/<class>/*.jpg; or <class>/*.jpg alone."""
-    image_size: Count | None = None
+    image_size: int | None = None
     """Side in pixels to resize images to; required if they differ in size."""
-    validation_split: Annotated[float, Limits(0, 0.9)] = 0.0
+    validation_split: float = 0.0
     """Share of the training images to hold out for validation, to select settings and the best
     epoch; by default, the test images are used."""
     class_weights: Literal["balanced"] | None = None
     """Balanced multiplies the loss of an image by n / (classes · images of its class)."""
-    patience: Annotated[Count | None, MAY_CHANGE] = None
+    patience: int | None = None
     """Stop after this many epochs without a lower validation loss, and use the weights of the best
     epoch; by default, those of the last epoch are used."""
+
+    LIMITS = RunSettings.LIMITS | {"image_size": COUNT, "validation_split": (0, 0.9)}
+    MAY_CHANGE = RunSettings.MAY_CHANGE | {"data_dir"}  # it differs on another machine
 
     @property
     def is_folder(self):
         """Whether the data are a folder of images."""
-        from zoo.data.image_folder import class_parent
-
         return self.data_dir is not None and class_parent(self.data_dir) is not None
 
     @property
