@@ -136,7 +136,7 @@ def test_each_package_that_is_imported_has_an_extra(monkeypatch):
             modules.update(name.partition(".")[0] for name in imported(path))
             modules.update(re.findall(r'needed\("(\w+)', path.read_text()))
     modules -= {*sys.stdlib_module_names, "zoo"}
-    modules -= {"google", "grpc", "h11", "h5py", "ml_dtypes"}  # TensorFlow's, uvicorn's, Keras's
+    modules -= {"google", "grpc", "h5py", "ml_dtypes"}  # of TensorFlow and Keras
     messages = {module: missing_package(module) for module in modules}
     without_extra = {name for name, message in messages.items() if "zoo[" not in message}
     assert without_extra <= {"keras", "numpy", "sentencepiece", "tensorflow", "tqdm", "tyro"}
@@ -208,7 +208,7 @@ def test_the_dependencies_suffice_without_the_extras(tmp_path):
     out, err = python(MINIMAL, str(tmp_path))
     assert out.split() == ["onnx", "tensorflow-text", "openvino", "safetensors", "safetensors"]
     assert "error: The folder" in err and "has no images" in err
-    assert "error: The package uvicorn is not installed. Run `pip install" in err
+    assert "error: The package h11 is not installed. Run `pip install" in err
 
 
 @pytest.fixture(scope="module")
