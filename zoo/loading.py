@@ -5,8 +5,10 @@ import os
 import pathlib
 import re
 
-from zoo import checkpoints, engines
-from zoo.checkpoints import hub
+from zoo import engines
+from zoo.checkpoints import hub, saved_runs
+from zoo.checkpoints.formats import registry
+from zoo.checkpoints.loading_errors import named_errors
 from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensor_files import SUFFIXES
 from zoo.errors import UserError
@@ -71,7 +73,11 @@ def load(path, dtype=None, engine=None, revision=None, **options):
     path = pathlib.Path(path)
     if not path.exists():
         raise FileNotFoundError(_missing(str(path)))
-    loaded = checkpoints.load(path, options)
+    with named_errors(path, options):
+        if registry.is_checkpoint(path):
+            loaded = registry.load(path, dict(options))
+        else:
+            loaded = saved_runs.load(path, dict(options))
     if engine is not None:
         loaded.engine = engines.create_engine(loaded, engine, dtype or "float32")
     elif dtype == "int8":
@@ -81,17 +87,19 @@ def load(path, dtype=None, engine=None, revision=None, **options):
 
 def _missing(path):
     """The error message for a missing path, which may be a name on the Hugging Face Hub."""
-    message = f"There is no file or folder {path}."
+    file = pathlib.Path(path)
+    similar = sorted(other.name for other in file.parent.glob(f"{file.name}.*"))
+    message = f"There is no file or folder {path}.{advice(similar)}"
     host = r"(?:https?:/+[^/]+/|hf:/+|hf[-_]hub:)?"  # as in other libraries, or with one slash
     name = re.fullmatch(host + r"((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
-    path = pathlib.Path(path)
-    message += advice(sorted(file.name for file in path.parent.glob(f"{path.name}.*")))
-    if not name or path.suffix in (*SUFFIXES, ".zip") or path.parent.name and path.parent.exists():
-        return message
-    return (
-        f"{message} Nothing is downloaded for a name alone: for the model of the Hugging Face Hub, "
-        f"pass hf://{name[1]}; see docs/checkpoints.md."
-    )
+    is_file = file.suffix in (*SUFFIXES, ".zip")
+    is_in_folder = file.parent.name != "" and file.parent.exists()
+    if name and not is_file and not is_in_folder:
+        message += (
+            " Nothing is downloaded for a name alone: for the model of the Hugging Face Hub, pass "
+            f"hf://{name[1]}; see docs/checkpoints.md."
+        )
+    return message
 
 
 def _quantize(loaded):

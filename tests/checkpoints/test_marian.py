@@ -14,7 +14,8 @@ import zoo
 from tests.checkpoints import marian_models as marian
 from tests.checkpoints.marian_models import ATTENTION, PRE, SETTINGS, container
 from tests.checkpoints.translation_folders import spm
-from zoo.checkpoints import CheckpointError, formats, marian_file, marian_folder
+from zoo.checkpoints import CheckpointError, marian_file, marian_folder
+from zoo.checkpoints.formats import registry
 
 LINES = ["the cat sees a dog", "a dog sees the cat", "two birds and a fish", "\U0001f600 caf\u00e9"]
 CONTROL = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
@@ -249,9 +250,9 @@ def test_a_folder_with_a_damaged_file(tmp_path):
     (folder / "b.npz").write_bytes(whole[:100])
     (folder / "a.npz").write_bytes(whole)
     assert marian_folder.model_file(folder)[0].name == "a.npz"
-    assert formats.is_checkpoint(folder)
+    assert registry.is_checkpoint(folder)
     (folder / "model.keras").touch()  # of a run
-    assert not formats.is_checkpoint(folder)
+    assert not registry.is_checkpoint(folder)
 
 
 def test_options_and_vocabularies_that_do_not_fit(tmp_path):

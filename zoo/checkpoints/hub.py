@@ -9,7 +9,8 @@ import functools
 import pathlib
 import re
 
-from zoo.checkpoints import formats, marian_folder
+from zoo.checkpoints import marian_folder
+from zoo.checkpoints.formats import registry
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.errors import CheckpointError, needed
 
@@ -96,7 +97,7 @@ def _folder(download):
     folder = fetch([*_METADATA, "*.yml", "*.spm"], ["*/*.yml", "*/*.spm"])
     if (folder / "config.json").is_file():
         # raises an error before gigabytes are downloaded
-        formats.find_format(folder, read_json(folder / "config.json"))
+        registry.find_format(folder, read_json(folder / "config.json"))
         for weights in _WEIGHTS:
             fetch([*_METADATA, *weights])
             if any(file for pattern in weights for file in folder.glob(pattern)):

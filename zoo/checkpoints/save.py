@@ -3,11 +3,8 @@
 import json
 import pathlib
 
-from zoo.checkpoints.formats import hugging_face_marian, hugging_face_vit
+from zoo.checkpoints.formats import registry
 from zoo.errors import CheckpointError, needed
-from zoo.models import ViT
-from zoo.tasks.classifier import ImageClassifier
-from zoo.tasks.translator import Translator
 
 
 def save_hf(model, folder):
@@ -25,10 +22,10 @@ def save_hf(model, folder):
     """
     save_file = needed("safetensors.numpy").save_file
     folder = pathlib.Path(folder)
-    if isinstance(model, ImageClassifier) and isinstance(model.model, ViT):
-        files, tensors = hugging_face_vit.contents(model)
-    elif isinstance(model, Translator):
-        files, tensors = hugging_face_marian.contents(model)
+    for format in registry.WRITABLE:
+        if format.can_save(model):
+            files, tensors = format.contents(model)
+            break
     else:
         raise CheckpointError(
             "save_hf writes an ImageClassifier with a zoo.models.ViT, or a Translator. "

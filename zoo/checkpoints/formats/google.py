@@ -6,17 +6,26 @@ from zoo.checkpoints.mapping import feed_forward, merged_dense, norm, stacked
 from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 
+MODEL_TYPES = ()  # an archive has no config.json
 ANCHOR = "embedding/kernel"
-SCANNED, BLOCK = "Transformer/encoderblock/", "Transformer/encoderblock_{i}/"
+SCANNED = "Transformer/encoderblock/"
+BLOCK = "Transformer/encoderblock_{i}/"
 norm = functools.partial(norm, gamma="/scale", beta="/bias")
 
 
 def table(is_new):
     """The table of big_vision if `is_new`, or else that of vision_transformer."""
-    attention = f"{BLOCK}MultiHeadDotProductAttention_{0 if is_new else 1}"
-    mlp, second = ("MlpBlock_0", "LayerNorm_1") if is_new else ("MlpBlock_3", "LayerNorm_2")
-    qkv, mlp = [f"{attention}/{name}" for name in ("query", "key", "value")], BLOCK + mlp
-    positions = "pos_embedding" if is_new else "Transformer/posembed_input/pos_embedding"
+    if is_new:
+        positions = "pos_embedding"
+        attention = f"{BLOCK}MultiHeadDotProductAttention_0"
+        second_norm = f"{BLOCK}LayerNorm_1"
+        mlp = f"{BLOCK}MlpBlock_0"
+    else:
+        positions = "Transformer/posembed_input/pos_embedding"
+        attention = f"{BLOCK}MultiHeadDotProductAttention_1"
+        second_norm = f"{BLOCK}LayerNorm_2"
+        mlp = f"{BLOCK}MlpBlock_3"
+    qkv = [f"{attention}/{name}" for name in ("query", "key", "value")]
     return {
         **merged_dense("patch_embed/projection", "embedding"),
         "class_token/tokens": stacked("cls"),
@@ -24,7 +33,7 @@ def table(is_new):
         **norm("encoder_{i}/attention_norm", f"{BLOCK}LayerNorm_0"),
         **merged_dense("encoder_{i}/attention/qkv", *qkv, to_heads=True),
         **merged_dense("encoder_{i}/attention/output_projection", f"{attention}/out"),
-        **norm("encoder_{i}/feed_forward_norm", BLOCK + second),
+        **norm("encoder_{i}/feed_forward_norm", second_norm),
         **feed_forward(
             "encoder_{i}/feed_forward", f"{mlp}/Dense_0", f"{mlp}/Dense_1", merged_dense
         ),
@@ -34,31 +43,40 @@ def table(is_new):
     }
 
 
+def recognizes(path, config):
+    """Whether a path is a NumPy archive."""
+    return path.is_file() and path.suffix == ".npz"
+
+
 def load(path, config, tensors, options):
     """Loads the classifier or encoder of an archive; options are arguments of `zoo.vit`."""
     tensors = tensors.unstacked(SCANNED, BLOCK)
-    shapes, is_new = tensors.shapes, any("/MlpBlock_0/" in name for name in tensors)
-    entries, has_token = table(is_new), "cls" in tensors
+    is_new = any("/MlpBlock_0/" in name for name in tensors)
+    entries = table(is_new)
     names = {path: source.names[0].replace("{i}", "0") for path, source in entries.items()}
     patch_size, _, channels, embed_dim = tensors.shape(ANCHOR, 4)
     _, num_heads, _ = tensors.shape(names["encoder_{i}/attention/qkv/kernel"], 3)
     _, ff_dim = tensors.shape(names["encoder_{i}/feed_forward/hidden/kernel"], 2)
-    positions, has_prefix = names["patch_positions/embeddings"], False
+    has_class_token = "cls" in tensors
+    positions = names["patch_positions/embeddings"]
     is_fixed = is_new and positions not in tensors
-    size = tuple(options.get("input_shape", (224, 224))[:2])
-    if not is_fixed:
-        size, has_prefix = image_size(tensors, positions, has_token, patch_size)
+    if is_fixed:
+        size = tuple(options.get("input_shape", (224, 224))[:2])
+        has_prefix_positions = False
+    else:
+        size, has_prefix_positions = image_size(tensors, positions, has_class_token, patch_size)
     settings = {
         "input_shape": (*size, channels),
         "patch_size": patch_size,
         "embed_dim": embed_dim,
         "num_heads": num_heads,
-        "num_layers": count_blocks(shapes, BLOCK),
+        "num_layers": count_blocks(tensors.shapes, BLOCK),
         "ff_dim": ff_dim,
-        "pool": "cls" if has_token else "mean",
+        "pool": "cls" if has_class_token else "mean",
         "positions": "sinusoidal" if is_fixed else "learned",
-        "prefix_positions": has_prefix,
-        "representation_dim": shapes.get("pre_logits/bias", (None,))[0],
+        "prefix_positions": has_prefix_positions,
+        "representation_dim": tensors.shapes.get("pre_logits/bias", (None,))[0],
     }
-    images = ImagePreprocessing(size, channels, *[(0.5,) * channels] * 2, size)
+    half = (0.5,) * channels
+    images = ImagePreprocessing(size, channels, mean=half, std=half, resize=size)
     return vit_classifier(tensors, entries, settings, images, options)

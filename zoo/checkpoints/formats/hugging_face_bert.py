@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import NamedTuple
 
 from zoo.checkpoints.building import create_model, head_classes
 from zoo.checkpoints.hugging_face_config import activation, check_settings, class_names, read_json
@@ -12,9 +13,11 @@ from zoo.models.text_classifier import POOLS, text_classifier
 from zoo.tasks.classifier import TextClassifier
 from zoo.tasks.encoder import TextEncoder
 
+MODEL_TYPES = ("bert",)
 ANCHOR = "embeddings.word_embeddings.weight"
 UNUSED_HEADS = (r"pooler\..*", r"classifier\..*")
-POSITIONS, BLOCK = "token_positions/embeddings", "encoder.layer.{i}."
+POSITIONS = "token_positions/embeddings"
+BLOCK = "encoder.layer.{i}."
 QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]
 DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
 TABLE = {
@@ -45,30 +48,49 @@ SETTINGS = {  # argument of `zoo.text_classifier`: its name in config.json, and 
 FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
 
+def recognizes(path, config):
+    """Whether a folder has the config.json of a BERT."""
+    return config.get("model_type") in MODEL_TYPES
+
+
 def load(folder, config, tensors, options):
     """Loads the model of a folder; options are arguments of `zoo.text_classifier`."""
     check_settings(folder / "config.json", config, FIXED)
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
-    older = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-    tensors = tensors.renamed(lambda name: re.sub("|".join(older), lambda x: older[x[0]], name))
+    tensors = tensors.renamed(_renamed)
     settings["pooler"] = "pooler.dense.weight" in tensors
     names = _class_names(folder, config, tensors, options)
-    names, is_new = head_classes(tensors, names, options)
+    names, is_new_head = head_classes(tensors, names, options)
     [size, _] = tensors.shape(ANCHOR, 2)
     lower_case = False
     if not names:
-        changes, normalize, lower_case = _sentence_encoder(folder, settings["max_length"])
-        settings |= changes
+        encoder = _sentence_encoder(folder, settings["max_length"])
+        lower_case = encoder.lower_case
+        settings["pool"] = encoder.pool
+        settings["pooler"] = False
+        settings["max_length"] = encoder.max_length
     tokenizer, special = bert_wordpiece(folder, size, lower_case)
-    settings |= {"num_classes": len(names), "pad_id": special.pad}
-    ignored, kept = (UNUSED_HEADS, ["head/.*"]) if is_new else ((), ())
+    settings["num_classes"] = len(names)
+    settings["pad_id"] = special.pad
     model = create_model(text_classifier, settings, options)
-    positions = changed(TABLE[POSITIONS], lambda x: x[: model.max_length])
-    assign(model, tensors, TABLE if names else {**TABLE, POSITIONS: positions}, ignored, kept)
+    table = TABLE
+    if not names:
+        positions = changed(TABLE[POSITIONS], lambda x: x[: model.max_length])
+        table = {**TABLE, POSITIONS: positions}
+    if is_new_head:
+        assign(model, tensors, table, ignored=UNUSED_HEADS, kept=["head/.*"])
+    else:
+        assign(model, tensors, table)
     if names:
         return TextClassifier(model, tokenizer, names, special)
-    return TextEncoder(model, tokenizer, special, normalize)
+    return TextEncoder(model, tokenizer, special, encoder.normalize)
+
+
+def _renamed(name):
+    """The name of a tensor, which differs in files that were converted from TensorFlow 1."""
+    name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+    return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def _class_names(folder, config, tensors, options):
@@ -83,14 +105,23 @@ def _class_names(folder, config, tensors, options):
     return class_names(folder, config, classes, options, problem)
 
 
-def _sentence_encoder(folder, max_length):
-    """Reads the files of sentence-transformers; without them, its defaults for a BERT are used.
+class _SentenceEncoder(NamedTuple):
+    """What the files of sentence-transformers say."""
 
-    Returns settings of the model, and whether features are normalized and texts lowercased.
-    """
-    modules, default = [{"type": "Transformer"}, {"type": "Pooling", "path": "1_Pooling"}], {}
+    pool: str  # one of `POOLS`
+    normalize: bool  # whether features are normalized
+    max_length: int
+    lower_case: bool  # whether texts are lowercased
+
+
+def _sentence_encoder(folder, max_length):
+    """Reads the files of sentence-transformers; without them, its defaults for a BERT are used."""
     if (folder / "modules.json").is_file():
-        modules, default = json.loads((folder / "modules.json").read_text(encoding="utf-8")), None
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        default = None  # the files of the modules must exist
+    else:
+        modules = [{"type": "Transformer"}, {"type": "Pooling", "path": "1_Pooling"}]
+        default = {}
     names = [module["type"].rpartition(".")[2] for module in modules]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise CheckpointError(
@@ -99,18 +130,27 @@ def _sentence_encoder(folder, max_length):
         )
     path = folder / modules[1]["path"] / "config.json"
     config = {"pooling_mode_mean_tokens": True, **read_json(path, default)}
-    modes = [name for name in config if name.startswith("pooling_mode_") and config[name]]
-    pools = [re.sub("^pooling_mode_|_tokens?$", "", name) for name in modes]
-    pools = [config["pooling_mode"]] if "pooling_mode" in config else pools
-    if pools not in [[pool] for pool in POOLS]:
+    if "pooling_mode" in config:
+        pools = [config["pooling_mode"]]
+    else:
+        modes = [name for name in config if name.startswith("pooling_mode_") and config[name]]
+        pools = [re.sub("^pooling_mode_|_tokens?$", "", name) for name in modes]
+    if len(pools) != 1 or pools[0] not in POOLS:
         raise CheckpointError(f"{path}: pooling must be one of {POOLS}. Received: {pools}.")
     library = read_json(folder / "config_sentence_transformers.json", {})
-    if prompt := library.get("default_prompt_name"):
+    prompt = library.get("default_prompt_name")
+    if prompt:
         raise CheckpointError(f"{folder}: default_prompt_name={prompt!r} is not supported.")
-    if (name := library.get("similarity_fn_name") or "cosine") != "cosine":
-        print(f"{folder}: similarity_fn_name={name!r} is ignored; `similarity` is the cosine.")
+    similarity = library.get("similarity_fn_name") or "cosine"
+    if similarity != "cosine":
+        print(
+            f"{folder}: similarity_fn_name={similarity!r} is ignored; `similarity` is the cosine."
+        )
     texts = read_json(folder / "sentence_bert_config.json", {})
     limit = read_json(folder / "tokenizer_config.json", {}).get("model_max_length") or max_length
-    limit = min(max_length, texts.get("max_seq_length") or limit)
-    settings = {"pool": pools[0], "pooler": False, "max_length": limit}
-    return settings, "Normalize" in names, texts.get("do_lower_case", False)
+    return _SentenceEncoder(
+        pool=pools[0],
+        normalize="Normalize" in names,
+        max_length=min(max_length, texts.get("max_seq_length") or limit),
+        lower_case=texts.get("do_lower_case", False),
+    )

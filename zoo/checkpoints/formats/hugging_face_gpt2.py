@@ -11,7 +11,10 @@ from zoo.decoding import SpecialTokens
 from zoo.models.causal_lm import causal_lm
 from zoo.tasks.generator import TextGenerator
 
-ANCHOR, EMBEDDING, OUTPUT = "wpe.weight", "wte.weight", "lm_head.weight"
+MODEL_TYPES = ("gpt2",)
+ANCHOR = "wpe.weight"
+EMBEDDING = "wte.weight"
+OUTPUT = "lm_head.weight"
 # The causal mask, and the head of GPT2DoubleHeadsModel.
 IGNORED = (r"h\.\d+\.attn\.(masked_)?bias", r"multiple_choice_head\..*", OUTPUT)
 conv1d = functools.partial(merged_dense, kernel=".weight", bias=".bias")  # matrices [in, out]
@@ -44,6 +47,11 @@ FIXED = {
 }
 
 
+def recognizes(path, config):
+    """Whether a folder has the config.json of a GPT-2."""
+    return config.get("model_type") in MODEL_TYPES
+
+
 def load(folder, config, tensors, options):
     """Loads the text generator of a folder; options are arguments of `zoo.causal_lm`."""
     check_settings(folder / "config.json", config, FIXED)
@@ -57,13 +65,16 @@ def load(folder, config, tensors, options):
     model = create_model(causal_lm, settings, options)
     assign(model, tensors, {**TABLE, "token_embedding/embeddings": same(embedding)}, IGNORED)
     special = _special(folder, config)
-    _, search_options = search_settings(folder, config, special, ())
+    _, search_options = search_settings(folder, config, special, applied=())
     return TextGenerator(model, tokenizer, special, add_start_token, search_options)
 
 
 def _special(folder, config):
     config = config | read_json(folder / "generation_config.json", {})
-    start, end = (config.get(f"{name}_token_id", 50256) for name in ("bos", "eos"))
+    end = config.get("eos_token_id", 50256)
     if isinstance(end, list) and len(end) == 1:
         [end] = end
-    return SpecialTokens(end if start is None else start, end, end)
+    start = config.get("bos_token_id", 50256)
+    if start is None:
+        start = end
+    return SpecialTokens(start=start, end=end, pad=end)

@@ -7,6 +7,7 @@ from zoo.checkpoints.mapping import changed, same
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
 
+MODEL_TYPES = ("m2m_100", "mbart")
 ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"
 SPM = "sentencepiece.bpe.model"
 IGNORED = (r"model\.(en|de)coder\.embed_positions\.weights",)  # sinusoids, in older files
@@ -19,25 +20,48 @@ POSITIONS = {  # the first two rows are not used
 }
 
 
+def recognizes(path, config):
+    """Whether a folder has the config.json of one of these models."""
+    return config.get("model_type") in MODEL_TYPES
+
+
 def load(folder, config, tensors, options):
-    """Loads the translator of a folder; options are `src_lang`, `tgt_lang`, and arguments of
-    `zoo.transformer`.
+    """Loads the translator of a folder.
+
+    The options are `src_lang`, `tgt_lang`, and arguments of `zoo.transformer`.
     """
     saved = read_json(folder / "tokenizer_config.json", {})
     # With legacy_behaviour, NLLB's language code follows the text.
     check_settings(folder / "tokenizer_config.json", saved, {"legacy_behaviour": False})
-    languages = {name: options.pop(name, saved.get(name)) for name in ("src_lang", "tgt_lang")}
-    settings = {"positions": "learned", "normalize_embeddings": True, "table": POSITIONS}
-    if config["model_type"] != "mbart":
-        positions = translators.sinusoidal_positions(config["d_model"], offset=2)
-        settings = {"positions": positions, "ignored": IGNORED}
+    source_language = options.pop("src_lang", saved.get("src_lang"))
+    target_language = options.pop("tgt_lang", saved.get("tgt_lang"))
     shared_tokenizer, codes = _tokenizer(folder, config, saved)
-    source, target = (
-        translators.language_id(folder, name, code, codes) for name, code in languages.items()
-    )
-    model = translators.build(tensors, config, options, norm="pre", **settings)
-    start, end = config.get("decoder_start_token_id"), config["eos_token_id"]
-    special = SpecialTokens(end if start is None else start, end, config["pad_token_id"], target)
+    source = translators.language_id(folder, "src_lang", source_language, codes)
+    target = translators.language_id(folder, "tgt_lang", target_language, codes)
+    if config["model_type"] == "mbart":
+        model = translators.build(
+            tensors,
+            config,
+            options,
+            table=POSITIONS,
+            norm="pre",
+            positions="learned",
+            normalize_embeddings=True,
+        )
+    else:
+        model = translators.build(
+            tensors,
+            config,
+            options,
+            ignored=IGNORED,
+            norm="pre",
+            positions=translators.sinusoidal_positions(config["d_model"], offset=2),
+        )
+    end = config["eos_token_id"]
+    start = config.get("decoder_start_token_id")
+    if start is None:
+        start = end
+    special = SpecialTokens(start=start, end=end, pad=config["pad_token_id"], first=target)
     tokenizers = [shared_tokenizer.with_prefix(source), shared_tokenizer]
     return translators.translator(folder, config, model, tokenizers, special)
 

@@ -8,12 +8,14 @@ from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES, check_counterp
 from zoo.checkpoints.mapping import collect, same
 from zoo.decoding import SpecialTokens
 from zoo.layers import SinusoidalPositions
+from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import LANGUAGE
 
+MODEL_TYPES = ("marian",)
 ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"
 IGNORED = (r"model\.(en|de)coder\.embed_positions\.weight",)  # sinusoids
-UNKNOWN, CONTROL = "<unk>", ("</s>", "<unk>", "<pad>")
-
+UNKNOWN = "<unk>"
+CONTROL = ("</s>", "<unk>", "<pad>")
 # The values of settings that have no counterpart in config.json.
 REQUIRED = {
     "norm": "post",
@@ -26,34 +28,58 @@ REQUIRED = {
 POSITIONS = {"layout": "halves", "max_wavelength": 10000.0, "offset": 0}
 
 
+def recognizes(path, config):
+    """Whether a folder has the config.json of a Marian model."""
+    return config.get("model_type") in MODEL_TYPES
+
+
 def load(folder, config, tensors, options):
-    """Loads the translator of a folder; options are `tgt_lang`, if it has several languages, and
-    arguments of `zoo.transformer`.
+    """Loads the translator of a folder.
+
+    The options are `tgt_lang`, if it has several languages, and arguments of `zoo.transformer`.
     """
     saved = read_json(folder / "tokenizer_config.json", {})
-    target = options.pop("tgt_lang", saved.get("tgt_lang"))
-    is_shared = config.get("share_encoder_decoder_embeddings", True)
-    settings = {"ignored": IGNORED, "positions": SinusoidalPositions("halves")}
-    model = translators.build(tensors, config, options, is_shared, **settings)
-    vocabs = {"source": read_json(folder / "vocab.json")}
-    vocabs["target"] = read_json(folder / "target_vocab.json", vocabs["source"])
-    sides = []
-    for side, vocab in vocabs.items():
-        unknown, size = vocab.get(UNKNOWN, 0), getattr(model, f"{side}_vocab_size")
-        arguments = (folder / f"{side}.spm", vocab, unknown, CONTROL, size)
-        sides.append(translators.tokenizer(*arguments, language_prefixes=True))
-    if target is not None:
-        codes = {token[2:-2]: id for token, id in vocabs["source"].items() if token[:2] == ">>"}
-        sides[0] = sides[0].with_prefix(translators.language_id(folder, "tgt_lang", target, codes))
-    ids = (config[f"{name}_token_id"] for name in ("decoder_start", "eos", "pad"))
-    return translators.translator(folder, config, model, sides, SpecialTokens(*ids))
+    language = options.pop("tgt_lang", saved.get("tgt_lang"))
+    model = translators.build(
+        tensors,
+        config,
+        options,
+        is_shared=config.get("share_encoder_decoder_embeddings", True),
+        ignored=IGNORED,
+        positions=SinusoidalPositions("halves"),
+    )
+    source_vocab = read_json(folder / "vocab.json")
+    target_vocab = read_json(folder / "target_vocab.json", source_vocab)
+    source = _tokenizer(folder / "source.spm", source_vocab, model.source_vocab_size)
+    target = _tokenizer(folder / "target.spm", target_vocab, model.target_vocab_size)
+    if language is not None:
+        codes = {token[2:-2]: id for token, id in source_vocab.items() if token[:2] == ">>"}
+        code = translators.language_id(folder, "tgt_lang", language, codes)
+        source = source.with_prefix(code)
+    special = SpecialTokens(
+        start=config["decoder_start_token_id"],
+        end=config["eos_token_id"],
+        pad=config["pad_token_id"],
+    )
+    return translators.translator(folder, config, model, [source, target], special)
+
+
+def _tokenizer(path, vocab, vocab_size):
+    unknown = vocab.get(UNKNOWN, 0)
+    return translators.tokenizer(path, vocab, unknown, CONTROL, vocab_size, language_prefixes=True)
+
+
+def can_save(task):
+    """Whether a task is a translator."""
+    return isinstance(task, Translator)
 
 
 def contents(translator):
-    """Returns {name of a file: content, bytes or JSON} and {name of a tensor: array}."""
+    """Returns the files and tensors of a folder; see `registry.WritableFormat`."""
     model = translator.model
-    check_counterparts("Marian", model, REQUIRED, _wrong(translator))
-    source, target = translator.source_tokenizer, translator.target_tokenizer
+    check_counterparts("Marian", model, REQUIRED, _without_counterparts(translator))
+    source = translator.source_tokenizer
+    target = translator.target_tokenizer
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
         "model_max_length": model.max_length,
@@ -71,22 +97,24 @@ def contents(translator):
     }
     if source.vocab != target.vocab:
         files["target_vocab.json"] = target.vocab
-    embeddings = {
-        "source_embedding/embeddings": translators.SOURCE,
-        "target_embedding/embeddings": translators.TARGET,
-    }
     if model.shared == "all":
-        embeddings = {"target_embedding/embeddings": translators.SHARED}
-    table = {**translators.TABLE, **{path: same(name) for path, name in embeddings.items()}}
-    return files, collect(model, table)
+        embeddings = {"target_embedding/embeddings": same(translators.SHARED)}
+    else:
+        embeddings = {
+            "source_embedding/embeddings": same(translators.SOURCE),
+            "target_embedding/embeddings": same(translators.TARGET),
+        }
+    return files, collect(model, {**translators.TABLE, **embeddings})
 
 
-def _wrong(translator):
+def _without_counterparts(translator):
     """What else of a translator has no counterpart in Marian."""
-    positions, special, wrong = translator.model.positions, translator.special_tokens, []
+    wrong = []
+    positions = translator.model.positions
     given = {name: getattr(positions, name, None) for name in POSITIONS}
     if given != POSITIONS:
         wrong.append(f"positions={positions if isinstance(positions, str) else given!r}")
+    special = translator.special_tokens
     if special.first is not None:
         wrong.append(f"special_tokens.first={special.first}")
     if translator.length_offset:
@@ -106,7 +134,8 @@ def _wrong(translator):
 
 def _config(translator):
     """The content of config.json."""
-    model, special = translator.model, translator.special_tokens
+    model = translator.model
+    special = translator.special_tokens
     ff_dim = model.ff_dim or 4 * model.embed_dim
     return {
         "architectures": ["MarianMTModel"],
@@ -131,7 +160,8 @@ def _config(translator):
 
 def _search(translator):
     """The content of generation_config.json, with which `generate` searches like the translator."""
-    special, options = translator.special_tokens, dict(translator.search_options)
+    special = translator.special_tokens
+    options = dict(translator.search_options)
     if options.pop("forced_eos", False):
         options["forced_eos_token_id"] = special.end
     return {

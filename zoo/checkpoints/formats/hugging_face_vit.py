@@ -28,10 +28,15 @@ from zoo.checkpoints.mapping import (
 )
 from zoo.checkpoints.vision_transformer import image_size, vit_classifier
 from zoo.errors import CheckpointError
+from zoo.models import ViT
+from zoo.tasks.classifier import ImageClassifier
 
+MODEL_TYPES = ("vit", "deit", "dinov2", "dinov2_with_registers")
 ANCHOR = "embeddings.patch_embeddings.projection.weight"
-DISTILLED, POSITIONS = "embeddings.distillation_token", "embeddings.position_embeddings"
-IGNORED, BLOCK = (r"pooler\..*", r"embeddings\.mask_token"), "encoder.layer.{i}."
+DISTILLED = "embeddings.distillation_token"
+POSITIONS = "embeddings.position_embeddings"
+BLOCK = "encoder.layer.{i}."
+IGNORED = (r"pooler\..*", r"embeddings\.mask_token")
 SETTINGS = {  # argument of `zoo.vit`: its name in config.json, and its default there
     "patch_size": ("patch_size", 16),
     "embed_dim": ("hidden_size", 768),
@@ -79,9 +84,15 @@ DINOV2 = {
 }
 SWIGLU = [f"{BLOCK}mlp.weights_{name}" for name in ("in", "out")]
 GIANT = feed_forward("encoder_{i}/feed_forward", *SWIGLU)
-# Names that modules have since transformers 5, and so torch.save(model.state_dict()).
-MODULES = {f"{x[0]}_proj": f"attention.{x}" for x in ("query", "key", "value")}
-MODULES |= {"o_proj": "output.dense", "mlp.fc1": "intermediate.dense", "mlp.fc2": "output.dense"}
+# Names that torch.save(model.state_dict()) writes since transformers 5: names in files.
+MODULES = {
+    "q_proj": "attention.query",
+    "k_proj": "attention.key",
+    "v_proj": "attention.value",
+    "o_proj": "output.dense",
+    "mlp.fc1": "intermediate.dense",
+    "mlp.fc2": "output.dense",
+}
 # The values of settings that have no counterpart in config.json.
 REQUIRED = {
     "pool": "cls",
@@ -98,39 +109,53 @@ REQUIRED = {
 }
 
 
+def recognizes(path, config):
+    """Whether a folder has the config.json of a ViT, DeiT or DINOv2."""
+    return config.get("model_type") in MODEL_TYPES
+
+
 def load(folder, config, tensors, options):
     """Loads the classifier or encoder of a folder; options are arguments of `zoo.vit`."""
-    model_type, table = config["model_type"], VIT
+    model_type = config["model_type"]
     is_dino = model_type not in ("vit", "deit")
     tensors = tensors.renamed(functools.partial(_renamed, is_dino))
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
     settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
-    size, given = _sides(config.get("image_size", 224)), settings["patch_size"]
+    given = settings["patch_size"]
     patch_size, width = _sides(given)
     if patch_size != width or not isinstance(width, int):
         raise CheckpointError(f"{folder}: patch_size={given!r} is not supported.")
     settings["patch_size"] = patch_size
+    size = _sides(config.get("image_size", 224))
     image_size(tensors, POSITIONS, 2 if model_type == "deit" else 1, patch_size, size)
     settings["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
     settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
+    table = VIT
     if model_type == "deit":
         table = DEIT_DISTILLED if "cls_classifier.weight" in tensors else DEIT
     elif is_dino:
-        table, ff_dim = DINOV2, int(settings["embed_dim"] * config.get("mlp_ratio", 4))
-        settings |= {"pool": "cls+mean", "layer_scale": 1.0}
-        settings["num_registers"] = tensors.shapes.get("embeddings.register_tokens", (1, 0))[1]
+        table = DINOV2
+        ff_dim = int(settings["embed_dim"] * config.get("mlp_ratio", 4))
         if config.get("use_swiglu_ffn"):
-            table, settings["activation"] = {**DINOV2, **GIANT}, "swiglu"
+            table = {**DINOV2, **GIANT}
             ff_dim = (int(ff_dim * 2 / 3) + 7) // 8 * 8
+            settings["activation"] = "swiglu"
         settings["ff_dim"] = ff_dim
+        settings["pool"] = "cls+mean"
+        settings["layer_scale"] = 1.0
+        settings["num_registers"] = tensors.shapes.get("embeddings.register_tokens", (1, 0))[1]
     images = preprocessing(folder, config, size)
     bias = table["head/bias"].names[0]
     [classes] = tensors.shape(bias, 1) if bias in tensors else [0]
     names = class_names(folder, config, classes, options)
-    if not (names if options.get("num_classes") is None else options["num_classes"]):
+    num_classes = options.get("num_classes")
+    if num_classes is None:
+        num_classes = len(names)
+    if not num_classes:  # features are the class token, and DeiT's heads are not used
         settings["pool"] = "cls"
-        table = DEIT if model_type == "deit" else table
+        if model_type == "deit":
+            table = DEIT
     if model_type == "deit":
         settings["num_class_tokens"] = len(table["class_token/tokens"].names)
         settings["num_registers"] = 2 - settings["num_class_tokens"]
@@ -140,10 +165,10 @@ def load(folder, config, tensors, options):
 
 
 def _renamed(is_dino, name):
-    """The name of a tensor in files, of that name or the name in modules."""
+    """The name of a tensor in files, given that name or the name in modules."""
     name = re.sub(r"^layers\.", "encoder.layer.", name)
-    names = r"\b[qkvo]_proj\b" if is_dino else r"\b([qkvo]_proj|mlp\.fc[12])\b"
-    return re.sub(names, lambda match: MODULES[match[0]], name)
+    pattern = r"\b[qkvo]_proj\b" if is_dino else r"\b([qkvo]_proj|mlp\.fc[12])\b"
+    return re.sub(pattern, lambda match: MODULES[match[0]], name)
 
 
 def _sides(value):
@@ -151,13 +176,23 @@ def _sides(value):
     return tuple(value) if isinstance(value, list) else (value, value)
 
 
+def can_save(task):
+    """Whether a task is an image classifier with a Vision Transformer."""
+    return isinstance(task, ImageClassifier) and isinstance(task.model, ViT)
+
+
 def contents(classifier):
-    """Returns {name of a JSON file: content} and {name of a tensor: array}."""
-    vit, images = classifier.model, classifier.preprocessing
+    """Returns the files and tensors of a folder; see `registry.WritableFormat`."""
+    vit = classifier.model
+    images = classifier.preprocessing
     height, width, channels = vit.input_shape
-    others = [f"input_shape={vit.input_shape}"] * (height != width)
-    others += ["attention='linear'"] * (vit.attention == "linear")
-    others += ["antialias=False"] * (not images.antialias)
+    others = []
+    if height != width:
+        others.append(f"input_shape={vit.input_shape}")
+    if vit.attention == "linear":
+        others.append("attention='linear'")
+    if not images.antialias:
+        others.append("antialias=False")
     check_counterparts("ViT", vit, REQUIRED, others)
     config = {
         "architectures": ["ViTForImageClassification"],
@@ -183,16 +218,21 @@ def contents(classifier):
 
 def _processor(images):
     """The content of preprocessor_config.json."""
-    sides, resize = ("height", "width"), images.resize or images.image_size[0]
-    is_side = isinstance(resize, int)
+    resize = images.resize or images.image_size[0]
+    if isinstance(resize, int):
+        size = {"shortest_edge": resize}
+    else:
+        size = {"height": int(resize[0]), "width": int(resize[1])}
+    height, width = images.image_size
+    numbers = {name: number for number, name in INTERPOLATIONS.items()}
     return {
         "image_processor_type": "BitImageProcessor",
         "do_convert_rgb": images.channels == 3,
         "do_resize": True,
-        "size": {"shortest_edge": resize} if is_side else dict(zip(sides, map(int, resize))),
-        "resample": {name: number for number, name in INTERPOLATIONS.items()}[images.interpolation],
+        "size": size,
+        "resample": numbers[images.interpolation],
         "do_center_crop": True,
-        "crop_size": dict(zip(sides, images.image_size)),
+        "crop_size": {"height": height, "width": width},
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,

@@ -13,8 +13,10 @@ from zoo.checkpoints.vision_transformer import vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError, needed
 
+MODEL_TYPES = ("ViTBackbone", "DeiTBackbone")
+ANCHOR = None  # keras-hub reads the files
 _SUPPORTED = {"interpolation": (*INTERPOLATIONS.values(),), "pad_to_aspect_ratio": False}
-_CONVERTER = types.SimpleNamespace(
+_DEFAULT_CONVERTER = types.SimpleNamespace(
     scale=1 / 127.5,
     offset=-1.0,
     interpolation="bilinear",
@@ -38,7 +40,8 @@ VIT = {
     **merged_dense("representation", "pre_logits"),
     **merged_dense("head", "predictions"),
 }
-DISTILLED, POSITIONS = "distillation_token", "position_embedding"
+DISTILLED = "distillation_token"
+POSITIONS = "position_embedding"
 DEIT = {  # the distillation token, with its position, is a register
     **VIT,
     "registers/tokens": Source((DISTILLED, POSITIONS), lambda x, places: x[0] + places[0, 1:2]),
@@ -47,11 +50,13 @@ DEIT = {  # the distillation token, with its position, is a register
 }
 
 
-def load(folder, config, tensors, options):
-    """Loads the classifier or encoder of a preset; options are arguments of `zoo.vit`.
+def recognizes(path, config):
+    """Whether a folder has the config.json of a ViT or DeiT."""
+    return config.get("class_name") in MODEL_TYPES
 
-    `config` and `tensors` are not used: keras-hub reads them.
-    """
+
+def load(folder, config, tensors, options):
+    """Loads the classifier or encoder of a preset; options are arguments of `zoo.vit`."""
     config, tensors, converter = read_preset(folder)
     table = DEIT if DISTILLED in tensors else VIT
     if not config["use_mha_bias"]:
@@ -87,10 +92,11 @@ def read_preset(folder):
         raise CheckpointError(f"{folder} cannot be loaded by keras-hub: {error}") from None
     if is_task and model.pooling != "token":
         raise CheckpointError(f"{folder}: pooling {model.pooling!r} is not supported.")
-    weights = {_name(weight.path): (weight.shape, weight.numpy) for weight in model.weights}
-    tensors = Tensors(folder, weights)
-    converter = getattr(getattr(model, "preprocessor", None), "image_converter", None)
-    return (model.backbone if is_task else model).get_config(), tensors, converter
+    entries = {_name(weight.path): (weight.shape, weight.numpy) for weight in model.weights}
+    backbone = model.backbone if is_task else model
+    preprocessor = getattr(model, "preprocessor", None)
+    converter = getattr(preprocessor, "image_converter", None)
+    return backbone.get_config(), Tensors(folder, entries), converter
 
 
 def _name(path):
@@ -102,11 +108,12 @@ def _name(path):
 def preprocessing(input_shape, converter):
     """Returns `ImagePreprocessing` like an image converter; None is the default converter."""
     *size, channels = input_shape
-    converter = converter or _CONVERTER
+    converter = converter or _DEFAULT_CONVERTER
     check_settings("The image converter of the preset", vars(converter), _SUPPORTED)
-    given = ((converter.scale, 1.0), (converter.offset, 0.0))
-    values = (neutral if value is None else value for value, neutral in given)
-    scale, offset = (np.broadcast_to(value, channels).astype(float) for value in values)
+    scale = 1.0 if converter.scale is None else converter.scale
+    scale = np.broadcast_to(scale, channels).astype(float)
+    offset = 0.0 if converter.offset is None else converter.offset
+    offset = np.broadcast_to(offset, channels).astype(float)
     return ImagePreprocessing(
         image_size=tuple(size),
         channels=channels,

@@ -21,7 +21,11 @@ from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import LANGUAGE
 
-END, UNKNOWN = CONTROL = ("</s>", "<unk>")
+MODEL_TYPES = ()  # a folder has no config.json
+ANCHOR = None  # the weights are read here
+END = "</s>"
+UNKNOWN = "<unk>"
+CONTROL = (END, UNKNOWN)
 # The logit of the padding token. Its probability is exactly 0 in any dtype, but the logit is small
 # enough to add less than 0.1 to a loss with label smoothing.
 _NEVER = -1e3
@@ -52,14 +56,18 @@ _SUPPORTED = {
     "ulr": ("false",),
 }
 # Options of the search that are ignored with a note, unless they are off.
-_UNUSED, _OFF = ("n-best", "output-sampling", "word-penalty"), ("false", "0", "0.0", "")
+_UNUSED = ("n-best", "output-sampling", "word-penalty")
+_OFF = ("false", "0", "0.0", "")
 
 
 def _dense(path, name, letters):
     """The entries of a dense layer that concatenates the outputs of those with these letters."""
-    kernels, biases = ([f"{name}_{part}{letter}" for letter in letters] for part in "Wb")
-    kernel = Source(tuple(kernels), lambda *arrays: np.concatenate(arrays, axis=-1))
-    return {f"{path}/kernel": kernel, f"{path}/bias": changed(joined(*biases), np.ravel)}
+    kernels = [f"{name}_W{letter}" for letter in letters]
+    biases = [f"{name}_b{letter}" for letter in letters]
+    return {
+        f"{path}/kernel": Source(tuple(kernels), lambda *arrays: np.concatenate(arrays, axis=-1)),
+        f"{path}/bias": changed(joined(*biases), np.ravel),
+    }
 
 
 def _norm(path, name):
@@ -99,7 +107,8 @@ def _renamed(tensors, settings):
     tied = settings.get("transformer-tied-layers")  # the number of each layer of the decoder
     layers["decoder"] = [int(layer) for layer in tied or layers["decoder"]]
     for side, numbers in layers.items():
-        depth, count = settings.get(f"{side[:3]}-depth"), len(numbers)
+        depth = settings.get(f"{side[:3]}-depth")
+        count = len(numbers)
         if depth != str(count) or count > MAX_LAYERS:
             raise CheckpointError(
                 f"{tensors.path}: {side[:3]}-depth={depth}, but there are tensors of {count} "
@@ -118,18 +127,26 @@ def _renamed(tensors, settings):
     return Tensors(tensors.path, entries)
 
 
-def load(path, options):
+def recognizes(path, config):
+    """Whether a path is a file or an archive of Marian, or a folder without config.json."""
+    if path.is_file():
+        return path.suffix == ".zip" or marian_file.reader(path) is not None
+    return not (path / "config.json").is_file()
+
+
+def load(path, config, tensors, options):
     """Loads the translator of a file, folder or .zip archive.
 
-    Options are `shortlist`; for models with several target languages `tgt_lang`; and arguments of
-    `zoo.transformer`.
+    The options are `shortlist`; for models with several target languages `tgt_lang`; and arguments
+    of `zoo.transformer`.
     """
-    target, shortlist = (options.pop(name, None) for name in ("tgt_lang", "shortlist"))
     with marian_folder.unpacked(path) as unpacked:
-        return _load(unpacked, options, target, shortlist)
+        return _load(unpacked, options)
 
 
-def _load(path, options, target, shortlist):
+def _load(path, options):
+    language = options.pop("tgt_lang", None)
+    with_shortlist = options.pop("shortlist", None)
     file, config = marian_folder.model_file(path)
     tensors, settings = marian_file.read(file)
     arguments = _arguments(file, settings)
@@ -138,29 +155,31 @@ def _load(path, options, target, shortlist):
     sizes = [tensors.shape(name, 2)[0] for name in names[:2]]
     pad = min(sizes)
     vocabs = marian_folder.vocab_files(file, config)
-    sides = [_tokenizer(*files, size, pad) for files, size in zip(vocabs, sizes)]
-    ends = {side.vocab[END] for side in sides}
+    source, target = (_tokenizer(*files, size, pad) for files, size in zip(vocabs, sizes))
+    ends = {source.vocab[END], target.vocab[END]}
     if len(ends) > 1:
         raise CheckpointError(f"{path}: the ids of {END} in source and target differ: {ends}.")
-    if target is not None:
-        codes = {piece[2:-2]: piece for piece in sides[0].vocab if LANGUAGE.fullmatch(piece)}
-        [prefix] = sides[0].encode([translators.language_id(path, "tgt_lang", target, codes)])
-        sides[0] = sides[0].with_prefix(*prefix)
+    if language is not None:
+        codes = {piece[2:-2]: piece for piece in source.vocab if LANGUAGE.fullmatch(piece)}
+        code = translators.language_id(path, "tgt_lang", language, codes)
+        [prefix] = source.encode([code])
+        source = source.with_prefix(*prefix)
     model = _model(tensors, names, sizes, pad, arguments, options)
     unused = [f"{name}={config[name]}" for name in _UNUSED if config.get(name, "0") not in _OFF]
     if unused:
         print(f"{file.name}: ignored settings of its configuration: {', '.join(unused)}.")
-    unknown = () if config.get("allow-unk") == "true" else (sides[1].unknown,)
+    never = () if config.get("allow-unk") == "true" else (target.unknown,)
     translator = Translator(
         model,
-        *sides,
+        source,
+        target,
         beam_size=_number(config, "beam-size", int, 1),
         length_penalty=_number(config, "normalize", float, 0),
         special_tokens=SpecialTokens(start=pad, end=ends.pop(), pad=pad),
         length_offset=0.0,
-        search_options={"suppress_tokens": unknown},
+        search_options={"suppress_tokens": never},
     )
-    if shortlist:
+    if with_shortlist:
         if model.output_projection is not None:
             raise CheckpointError(
                 f"{path}: shortlist=True is for models whose output layer is the target embedding."
@@ -187,8 +206,9 @@ def _tokenizer(model, pieces, size, pad):
     if pieces is None:
         vocab = {piece: id for id, piece in translators.tokenizer(model).tokens.items()}
     elif pieces.suffix in (".yml", ".yaml", ".json"):
-        vocab = (read_json if pieces.suffix == ".json" else marian_file.read_yaml)(pieces)
-        vocab = {piece: _number(vocab, piece, int) for piece in vocab}
+        read = read_json if pieces.suffix == ".json" else marian_file.read_yaml
+        content = read(pieces)
+        vocab = {piece: _number(content, piece, int) for piece in content}
     else:
         lines = pieces.read_bytes().decode(errors="replace").split("\n")
         vocab = {line.rstrip("\r").split("\t")[0]: id for id, line in enumerate(lines) if line}
@@ -197,7 +217,7 @@ def _tokenizer(model, pieces, size, pad):
         raise CheckpointError(
             f"{pieces or model} has ids up to {max(vocab.values())}, and the model {size} tokens."
         )
-    vocab = {piece: id + (id >= pad) for piece, id in vocab.items()}
+    vocab = {piece: id + 1 if id >= pad else id for piece, id in vocab.items()}
     prefixes = pieces is not None and any(piece.startswith(">>") for piece in vocab)
     return translators.tokenizer(
         model, vocab, vocab[UNKNOWN], CONTROL, size + 1, language_prefixes=prefixes
@@ -214,9 +234,11 @@ def _arguments(path, settings):
     is_recurrent = settings["transformer-decoder-autoreg"] == "rnn"
     if is_recurrent and settings.get("dec-cell") != "ssru":
         wrong.append("dec-cell")
-    order = [f"transformer-{name}" for name in ("preprocess", "postprocess", "postprocess-top")]
-    norm = _NORMS.get(tuple(settings.get(name, "").replace("d", "") for name in order))  # dropout
-    wrong += [] if norm else order
+    order = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
+    # "d" is dropout
+    norm = _NORMS.get(tuple(settings.get(name, "").replace("d", "") for name in order))
+    if norm is None:
+        wrong += order
     if wrong:
         given = ", ".join(f"{name}={settings.get(name)!r}" for name in wrong)
         raise CheckpointError(f"{path}: not supported: {given}.")
@@ -235,9 +257,12 @@ def _arguments(path, settings):
 
 def _matrices(tensors):
     """The names of the source and target embeddings, and of the matrix of the output."""
-    source, target = (f"{side}_Wemb" if f"{side}_Wemb" in tensors else "Wemb" for side in _SIDES)
-    outputs = ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W")
-    return source, target, next((name for name in outputs if name in tensors), target)
+    source = "encoder_Wemb" if "encoder_Wemb" in tensors else "Wemb"
+    target = "decoder_Wemb" if "decoder_Wemb" in tensors else "Wemb"
+    for output in ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W"):
+        if output in tensors:
+            return source, target, output
+    return source, target, target
 
 
 def _model(tensors, names, sizes, pad, arguments, options):
@@ -248,6 +273,12 @@ def _model(tensors, names, sizes, pad, arguments, options):
     """
     source, target, output = names
     embed_dim = tensors.shape(source, 2)[1]
+    if output != target:
+        shared = "none"
+    elif source != target:
+        shared = "target"
+    else:
+        shared = "all"
     arguments = {
         **arguments,
         "source_vocab_size": sizes[0] + 1,
@@ -255,7 +286,7 @@ def _model(tensors, names, sizes, pad, arguments, options):
         "pad_id": pad,
         "embed_dim": embed_dim,
         "ff_dim": tensors.shape("encoder_l0_ffn_W1", 2)[1],
-        "shared": ("all" if source == target else "target") if output == target else "none",
+        "shared": shared,
         "logits_bias": True,
         "epsilon": 1e-6,
     }
@@ -268,8 +299,9 @@ def _model(tensors, names, sizes, pad, arguments, options):
     def padded(source, value=0.0):
         return changed(source, lambda x: np.insert(x, pad, value, axis=0))
 
-    # [V, E], or [E, V] in older files
-    matrix = changed(same(output), np.transpose) if output.endswith("_W") else same(output)
+    matrix = same(output)  # [V, E]
+    if output.endswith("_W"):  # [E, V], in older files
+        matrix = changed(matrix, np.transpose)
     table = {
         "source_embedding/embeddings": padded(same(source)),
         "target_embedding/embeddings": padded(same(target)),

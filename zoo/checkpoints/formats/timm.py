@@ -11,7 +11,9 @@ from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_cla
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError
 
-ANCHOR, BLOCK = "patch_embed.proj.weight", "blocks.{i}."
+MODEL_TYPES = ()  # config.json has an `architecture`, and a file alone no config.json
+ANCHOR = "patch_embed.proj.weight"
+BLOCK = "blocks.{i}."
 # The number of heads by width, for files without metadata: tensors do not show it.
 NUM_HEADS = {
     192: 3, 256: 4, 320: 5, 384: 6, 512: 8, 640: 10, 768: 12, 832: 13, 896: 14, 1024: 16, 1152: 16,
@@ -24,16 +26,21 @@ GELU_TANH = re.compile(
 )
 # Supported arguments in `model_args` of config.json: they are used, follow from the tensors, or do
 # not affect the results.
-MODEL_ARGS = set(
-    "img_size patch_size in_chans num_classes global_pool embed_dim depth num_heads mlp_ratio "
-    "qkv_bias init_values class_token pos_embed no_embed_class reg_tokens pre_norm fc_norm "
-    "final_norm dynamic_img_size dynamic_img_pad drop_rate pos_drop_rate patch_drop_rate "
-    "proj_drop_rate attn_drop_rate drop_path_rate weight_init fix_init".split()
-)
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MODEL_ARGS = {
+    "img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth",
+    "num_heads", "mlp_ratio", "qkv_bias", "init_values", "class_token", "pos_embed",
+    "no_embed_class", "reg_tokens", "pre_norm", "fc_norm", "final_norm", "dynamic_img_size",
+    "dynamic_img_pad", "drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate",
+    "attn_drop_rate", "drop_path_rate", "weight_init", "fix_init",
+}  # fmt: skip
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 POOLS = {"token": "cls", "avg": "mean"}
-SUPPORTED = {"crop_mode": ("center", "squash"), "interpolation": ("bicubic", "bilinear")}
-SUPPORTED["global_pool"] = ("", *POOLS)
+SUPPORTED = {
+    "crop_mode": ("center", "squash"),
+    "interpolation": ("bicubic", "bilinear"),
+    "global_pool": ("", *POOLS),
+}
 DINOV2 = {"register_tokens": "reg_token", "w12": "fc1", "w3": "fc2"}  # names in Meta's own files
 TABLE = {
     "patch_embed/projection/kernel": patches(ANCHOR),
@@ -62,53 +69,73 @@ def _renamed(name):
     return re.sub(r"\w+", lambda match: DINOV2.get(match[0], match[0]), name)
 
 
+def recognizes(path, config):
+    """Whether a path is a file, or a folder whose config.json has an architecture of timm."""
+    return path.is_file() or "architecture" in config
+
+
 def load(path, config, tensors, options):
     """Loads the classifier or encoder of a file or folder; options are arguments of `zoo.vit`."""
     tensors = tensors.renamed(_renamed)
-    unknown = config.get("model_args", {}).keys() - MODEL_ARGS
     architecture = config.get("architecture", "")
-    if unknown or "_rpn_" in architecture:  # these normalize the outputs of attention
-        names = ", ".join(sorted(unknown)) or architecture
-        raise CheckpointError(f"{tensors.path}: {names} is not supported.")
+    unknown = sorted(config.get("model_args", {}).keys() - MODEL_ARGS)
+    if not unknown and "_rpn_" in architecture:  # these normalize the outputs of attention
+        unknown = [architecture]
+    if unknown:
+        raise CheckpointError(f"{tensors.path}: {', '.join(unknown)} is not supported.")
     config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
     check_settings(tensors.path, config, SUPPORTED)
-    tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
-    settings = infer(tensors, len(tokens), config)
-    table = {**TABLE, "class_token/tokens": stacked(*tokens)}
+    class_tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
+    settings = infer(tensors, len(class_tokens), config)
+    table = {**TABLE, "class_token/tokens": stacked(*class_tokens)}
     if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
         table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(settings["embed_dim"]))
     settings["num_heads"] = config.get("num_heads") or _num_heads(architecture, settings)
     if not options.get("num_heads", settings["num_heads"]):
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
-    is_imagenet = len(tokens) == 2 or settings["layer_scale"] is not None  # DeiT, DeiT III, DINOv2
-    images = preprocessing(tensors.path, config, settings["input_shape"], is_imagenet)
-    classes = config.get("label_names")
-    ignored = ("mask_token", "decoder_pos_embed")
-    return vit_classifier(tensors, table, settings, images, options, classes, ignored)
+    # DeiT, or DeiT III and DINOv2
+    is_imagenet = len(class_tokens) == 2 or settings["layer_scale"] is not None
+    return vit_classifier(
+        tensors,
+        table,
+        settings,
+        preprocessing(tensors.path, config, settings["input_shape"], is_imagenet),
+        options,
+        names=config.get("label_names"),
+        ignored=("mask_token", "decoder_pos_embed"),
+    )
 
 
 def _num_heads(architecture, settings):
     """The number of heads of a model of timm; None if it is unknown."""
+    for beginning, count in NUM_HEADS_OF.items():
+        if architecture.startswith(beginning):
+            return count
     width = settings["embed_dim"]
-    is_giant = width == 1536 and settings["activation"] == "swiglu"  # DINOv2's
-    count = 24 if is_giant else NUM_HEADS.get(width)
-    return next((n for name, n in NUM_HEADS_OF.items() if architecture.startswith(name)), count)
+    if width == 1536 and settings["activation"] == "swiglu":  # DINOv2's giant
+        return 24
+    return NUM_HEADS.get(width)
 
 
-def infer(tensors, prefix, config):
-    """Infers the arguments of `zoo.vit` from tensors with `prefix` class tokens, and `config`."""
+def infer(tensors, num_class_tokens, config):
+    """Infers the arguments of `zoo.vit`, except `num_heads`, from tensors and config.json."""
     shapes = tensors.shapes
     embed_dim, channels, patch_size, _ = tensors.shape(ANCHOR, 4)
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
     size = config.get("input_size", ())[1:]
-    size, prefix_positions = image_size(tensors, "pos_embed", prefix, patch_size, size)
+    size, prefix_positions = image_size(tensors, "pos_embed", num_class_tokens, patch_size, size)
     architecture = config.get("architecture", "")
-    activation = "gelu_tanh" if GELU_TANH.match(architecture) else "gelu"
-    activation = "quick_gelu" if "quickgelu" in architecture else activation
     if tensors.shape("blocks.0.mlp.fc1.weight", 2)[0] == 2 * ff_dim:
         activation = "swiglu"
-    has_mean = "fc_norm.weight" in shapes or not prefix
-    pool = config.get("global_pool") or ("avg" if has_mean else "token")
+    elif "quickgelu" in architecture:
+        activation = "quick_gelu"
+    elif GELU_TANH.match(architecture):
+        activation = "gelu_tanh"
+    else:
+        activation = "gelu"
+    pool = config.get("global_pool")
+    if not pool:
+        pool = "avg" if "fc_norm.weight" in shapes or not num_class_tokens else "token"
     return {
         "input_shape": (*size, channels),
         "patch_size": patch_size,
@@ -117,7 +144,7 @@ def infer(tensors, prefix, config):
         "ff_dim": ff_dim,
         "activation": activation,
         "pool": POOLS[pool],
-        "num_class_tokens": prefix,
+        "num_class_tokens": num_class_tokens,
         "num_registers": shapes.get("reg_token", (1, 0))[1],
         "prefix_positions": prefix_positions,
         "layer_scale": 1.0 if "blocks.0.ls1.gamma" in shapes else None,
@@ -135,16 +162,23 @@ def preprocessing(path, config, input_shape, is_imagenet):
     With `is_imagenet`, mean and deviation are by default those of ImageNet, and not 0.5.
     """
     *size, channels = input_shape
-    mean, std = IMAGENET if is_imagenet else ((0.5,) * channels,) * 2
-    config = {"crop_mode": "center", "interpolation": "bicubic", "crop_pct": 0.9, **config}
+    half = (0.5,) * channels
+    config = {
+        "mean": IMAGENET_MEAN if is_imagenet else half,
+        "std": IMAGENET_STD if is_imagenet else half,
+        "crop_mode": "center",
+        "interpolation": "bicubic",
+        "crop_pct": 0.9,
+        **config,
+    }
     resize = tuple(math.floor(side / config["crop_pct"]) for side in size)
     if config["crop_mode"] == "center":  # keeps the aspect ratio
         resize = resize[0] if size[0] == size[1] else None
     return ImagePreprocessing(
         image_size=tuple(size),
-        channels=3 if len(config.get("mean", mean)) == 3 else channels,  # adapted later
-        mean=tuple(config.get("mean", mean)),
-        std=tuple(config.get("std", std)),
+        channels=3 if len(config["mean"]) == 3 else channels,  # adapted to the model later
+        mean=tuple(config["mean"]),
+        std=tuple(config["std"]),
         resize=resize,
         interpolation=config["interpolation"],
     )

@@ -1,0 +1,53 @@
+"""Errors of wrong or damaged files, as one kind of error that names the path."""
+
+import contextlib
+import pathlib
+import zipfile
+
+import tensorflow as tf
+
+from zoo.errors import CheckpointError, TaskError, TokenizerError, UserError
+
+# Metadata and options are not validated: a wrong value fails where it is used.
+_WRONG_VALUES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    MemoryError,
+    tf.errors.OpError,
+    zipfile.BadZipFile,
+)
+
+
+@contextlib.contextmanager
+def named_errors(path, options):
+    """Context in which a path is loaded with options of `zoo.load`.
+
+    The files need not be trusted. All errors become a `UserError` that names the path.
+    """
+    try:
+        yield
+    except (TaskError, TokenizerError) as error:  # the files do not fit each other
+        raise CheckpointError(f"{path} cannot be loaded: {error}") from None
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        if error.filename is None:  # our own, which is complete
+            raise
+        raise CheckpointError(f"{path} contains no {pathlib.Path(error.filename).name}.") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(f"{error.filename or path} cannot be read: {reason}.") from None
+    except _WRONG_VALUES as error:
+        source = "metadata"
+        if options:
+            given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+            source = f"metadata or the options {given}"
+        reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        reason = reason.split("}} ")[-1].split(" [Op:")[0]  # without the names of operations
+        reason = reason.removesuffix(".")
+        raise CheckpointError(
+            f"{path} cannot be loaded: the {source} cannot be used, or a file is damaged: {reason}."
+        ) from error
