@@ -16,7 +16,8 @@ from zoo.errors import UserError, describe_string
 _BY_PILLOW = ("GIF", "BMP", "WEBP")
 _MAX_PIXELS = 50_000_000
 _SIZE = f"An image must have from 1 to {_MAX_PIXELS:,} pixels. This one has: "
-_JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+_JPEG = b"\xff\xd8\xff"  # at the beginning of a file
+_PNG = b"\x89PNG\r\n\x1a\n"
 _OTHERS = {  # offset and bytes in files of formats that graphs do not decode
     "GIF": (0, b"GIF8"),
     "BMP": (0, b"BM"),
@@ -41,9 +42,11 @@ class ImageError(UserError):
 def read_file(path):
     """Decodes an image file: uint8 [height, width, 3]; raises `ImageError` if it cannot be read."""
     if not os.path.exists(path):
-        name, what = str(path), describe_string(str(path))
+        name = str(path)
+        what = describe_string(name)
         advice = f" It {what}: pass a file, a PIL image or an array." if what else ""
-        name = name if len(name) < 300 else reprlib.repr(name)
+        if len(name) >= 300:
+            name = reprlib.repr(name)
         raise FileNotFoundError(f"There is no image {name}.{advice}")
     try:
         with open(path, "rb") as file:
@@ -96,7 +99,8 @@ def _read_with_pillow(data):
     except ImportError:
         reason = "It is neither JPEG nor PNG: for other formats, run `pip install pillow`."
         raise ImageError(reason) from None
-    data = data if isinstance(data, bytes) else data.item()  # an array if TensorFlow is eager
+    if not isinstance(data, bytes):  # if TensorFlow is eager, an array
+        data = data.item()
     try:
         with Image.open(io.BytesIO(data), formats=_BY_PILLOW) as image:
             pixels = image.width * image.height
@@ -104,10 +108,11 @@ def _read_with_pillow(data):
                 raise ValueError(f"{_SIZE}{pixels}.")
             return np.asarray(image.convert("RGB"))
     except UnidentifiedImageError:
-        formats = ", ".join(("JPEG", "PNG", *_BY_PILLOW))
-        reason = f"is damaged, or the format is not one of {formats}: convert it to PNG"
-        text = data[:200].decode(errors="replace")
-        reason = f"It {describe_string(text) or reason}."
+        what = describe_string(data[:200].decode(errors="replace"))
+        if not what:
+            formats = ", ".join(("JPEG", "PNG", *_BY_PILLOW))
+            what = f"is damaged, or the format is not one of {formats}: convert it to PNG"
+        reason = f"It {what}."
     except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         reason = str(error)
     raise ImageError(reason)
@@ -119,18 +124,20 @@ def _is_jpeg_or_png(data):
 
 
 def refusal(data):
-    """Returns why an encoded image, string [], must not be decoded; "" if it may be: string [].
+    """Returns why an encoded image, string [], must not be decoded, or "": string [].
 
     Source: ISO/IEC 10918-1 and RFC 2083. Raises InvalidArgumentError for some damaged files.
     """
     head = _head(data)
-    cases = [
-        (_at(head, 0, _JPEG), lambda: _jpeg(data)),
-        (_at(head, 0, _PNG) & _at(head, 12, b"IHDR"), lambda: _png(data, head)),
-    ]
-    pixels, reason = tf.case(cases, default=lambda: (tf.constant(1, tf.int64), _other(head)))
-    size = tf.strings.join([_SIZE, tf.strings.as_string(pixels), "."])
-    return tf.where((pixels >= 1) & (pixels <= _MAX_PIXELS), reason, size)
+    pixels, reason = tf.case(
+        [
+            (_at(head, 0, _JPEG), lambda: _jpeg(data)),
+            (_at(head, 0, _PNG) & _at(head, 12, b"IHDR"), lambda: _png(data, head)),
+        ],
+        default=lambda: (tf.constant(1, tf.int64), _other(head)),
+    )
+    wrong_size = tf.strings.join([_SIZE, tf.strings.as_string(pixels), "."])
+    return tf.where((pixels >= 1) & (pixels <= _MAX_PIXELS), reason, wrong_size)
 
 
 def decode(data):
@@ -141,15 +148,18 @@ def decode(data):
 
 
 def _head(data):
+    """The first bytes of an image, padded with zeros."""
     padded = tf.strings.join([tf.strings.substr(data, 0, _HEADER), b"\0" * _HEADER])
     return tf.strings.substr(padded, 0, _HEADER)
 
 
 def _at(head, offset, magic):
+    """Whether a file has these bytes at an offset: bool []."""
     return tf.strings.substr(head, offset, len(magic)) == magic
 
 
 def _other(head):
+    """The refusal of a file of another format, string []."""
     name = tf.constant("unknown")
     for other, place in _OTHERS.items():
         name = tf.where(_at(head, *place), other, name)
@@ -157,10 +167,8 @@ def _other(head):
     return tf.strings.join(["Its format is ", name, advice])
 
 
-# The next two functions return the number of pixels, int64 [], and the refusal, string [].
-
-
 def _jpeg(data):
+    """Returns the number of pixels of a JPEG, int64 [], and its refusal, string []."""
     pixels = tf.reduce_prod(tf.io.extract_jpeg_shape(data, output_type=tf.int64)[:2])
     # The header of a scan: FF DA, its length in two bytes, and the number of components.
     after = tf.strings.split(data, b"\xff\xda", maxsplit=_MAX_MARKERS)[1:]
@@ -173,6 +181,7 @@ def _jpeg(data):
 
 
 def _png(data, head):
+    """Returns the number of pixels of a PNG, int64 [], and its refusal, string []."""
     sides = tf.io.decode_raw(tf.strings.substr(head, 16, 8), tf.int32, little_endian=False)
     pixels = tf.reduce_prod(tf.cast(sides, tf.int64) % 2**32)
     parts = tf.strings.split(data, "TXt", maxsplit=_MAX_TEXTS + 1)  # chunks zTXt and iTXt

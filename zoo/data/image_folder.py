@@ -1,7 +1,7 @@
 """Reads folders of images that have a folder for each class.
 
-Not read are files and folders that are hidden, because their name begins with a dot, or belong to
-the operating system, such as ``__MACOSX``; and links to folders within a class. `notes` name them.
+Hidden files and folders, whose names begin with a dot, folders of operating systems, such as
+``__MACOSX``, and links to folders within a class are not read: `notes` name them.
 """
 
 import os
@@ -18,9 +18,15 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 TRAIN = ("train", "training")
 TEST = ("test", "testing", "val", "validation", "valid", "dev")  # the first that exists is used
 _HELD_OUT = 0.1  # share of the training images, if there is no test folder
-# Folders of operating systems. Names that begin with a dot are hidden, too.
-_HIDDEN = ("__macosx", "@eadir", "@__thumb", "#recycle", "$recycle.bin", "lost+found")
-_HIDDEN += ("system volume information",)
+_HIDDEN = (  # folders of operating systems
+    "__macosx",
+    "@eadir",
+    "@__thumb",
+    "#recycle",
+    "$recycle.bin",
+    "lost+found",
+    "system volume information",
+)
 _MAX_NAMED = 10  # files and folders in a message
 
 
@@ -42,25 +48,33 @@ def image_folder(folder, seed=0):
         DataError: if a folder is missing or cannot be read, if there are fewer than two classes to
             train on, or no test images.
     """
-    train_folder, test_folder = class_parent(folder), subfolder(folder, TEST)
+    train_folder = class_parent(folder)
+    test_folder = subfolder(folder, TEST)
     if train_folder is None:
         raise DataError(
             f"There is no folder {os.path.join(folder, 'train')}, with a folder for each class."
         )
-    train = _by_class(train_folder, 2)
-    test, names = _by_class(test_folder) if test_folder else {}, list(train)
-    unused = _unused(folder, chain(*train.values(), *test.values()))
+    train = _by_class(train_folder, fewest=2)
+    names = list(train)
+    files = [*chain(*train.values())]
     if test_folder:
+        test = _by_class(test_folder)
+        files += chain(*test.values())
         notes = _check_test(test_folder, test, names)
     else:
         train, test = _hold_out(train, seed)
         notes = [f"Tested on {_HELD_OUT:.0%} of {train_folder}: there is no folder of test images."]
-    parts = (_stream(files, names) for files in (train, test))
-    return ImageDataset(*parts, names, (None, None, 3), (*notes, *unused))
+    return ImageDataset(
+        train=_stream(train, names),
+        test=_stream(test, names),
+        class_names=names,
+        source_shape=(None, None, 3),
+        notes=(*notes, *_unused(folder, files)),
+    )
 
 
 def images_in(folder):
-    """Returns the paths of images in a folder and its subfolders, and lines about unused files."""
+    """Returns the paths of the images in a folder and its subfolders, and notes on other files."""
     files = _images(folder)
     return files, _unused(folder, files)
 
@@ -86,9 +100,13 @@ def by_name(folder):
 
 def subfolder(folder, names):
     """Returns the path of the first of `names` that is a subfolder in any case, or None."""
-    entries = sorted(os.listdir(folder)) if os.path.isdir(folder) else ()
-    paths = {name.lower(): os.path.join(folder, name) for name in entries}
-    return next((paths[x] for x in names if x in paths and os.path.isdir(paths[x])), None)
+    if not os.path.isdir(folder):
+        return None
+    paths = {name.lower(): os.path.join(folder, name) for name in sorted(os.listdir(folder))}
+    for name in names:
+        if name in paths and os.path.isdir(paths[name]):
+            return paths[name]
+    return None
 
 
 def class_parent(folder):
@@ -115,19 +133,23 @@ def _check_test(folder, test, names):
         )
     missing = [name for name in names if name not in test]
     notes = [f"Tested on the images in {folder}."]
-    return notes + [f"It has no images of these classes: {', '.join(missing)}."] * bool(missing)
+    if missing:
+        notes.append(f"It has no images of these classes: {', '.join(missing)}.")
+    return notes
 
 
 def _walk(folder):
-    """`os.walk` in sorted order, without what is hidden."""
+    """Yields (path, names of folders, names of files) in sorted order, without what is hidden."""
 
     def fail(error):
         raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}.") from None
 
-    for parent, *parts in os.walk(folder, onerror=fail):
-        for names in parts:
-            names[:] = sorted(x for x in names if x[0] != "." and x.lower() not in _HIDDEN)
-        yield parent, *parts
+    def shown(names):
+        return sorted(name for name in names if name[0] != "." and name.lower() not in _HIDDEN)
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = shown(folders)  # `os.walk` goes on with these
+        yield parent, folders, shown(files)
 
 
 def _images(folder):
@@ -141,10 +163,16 @@ def _images(folder):
 
 
 def _by_class(folder, fewest=1):
-    """{class name: paths of its images, at any depth}, of at least `fewest` classes with images."""
+    """Returns {class name: paths of its images, at any depth}, for classes with images.
+
+    Raises `DataError` if there are fewer than `fewest` classes.
+    """
     _, names, _ = next(_walk(folder))
-    found = {name: _images(os.path.join(folder, name)) for name in names}
-    found = {name: files for name, files in found.items() if files}
+    found = {}
+    for name in names:
+        files = _images(os.path.join(folder, name))
+        if files:
+            found[name] = files
     if len(found) < fewest:
         raise DataError(
             f"{folder} must contain images ({', '.join(SUFFIXES)}) in folders, one per class, at "
@@ -154,28 +182,36 @@ def _by_class(folder, fewest=1):
 
 
 def _unused(folder, files):
-    """A tuple of a line about what is in a folder beside these files, if there is anything.
+    """Returns lines about what is in a folder beside `files`: none, or one line.
 
-    A folder counts as one if it has none of the files.
+    A folder that contains none of the files counts as one.
     """
-    used, others = {*files}, []
+    used = {*files}
     for path in {*map(os.path.dirname, used)}:
-        while path not in used:
+        while path not in used:  # the folders that contain files
             used.add(path)
             path = os.path.dirname(path)
-    for parent, *parts in os.walk(folder, followlinks=True):
-        for names in parts:
-            paths = {name: os.path.join(parent, name) for name in sorted(names)}
-            others += [path for path in paths.values() if path not in used]
-            names[:] = [name for name, path in paths.items() if path in used]
+    others = []
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        for name in (*sorted(folders), *sorted(names)):
+            path = os.path.join(parent, name)
+            if path not in used:
+                others.append(path)
+        # `os.walk` goes on with these.
+        folders[:] = [name for name in sorted(folders) if os.path.join(parent, name) in used]
+    if not others:
+        return ()
     shown = [os.path.relpath(path, folder) for path in others[:_MAX_NAMED]]
-    shown += ["..."] * (len(others) > _MAX_NAMED)
-    return (f"Not used: {len(others):,} ({', '.join(shown)}).",) * bool(others)
+    if len(others) > _MAX_NAMED:
+        shown.append("...")
+    return (f"Not used: {len(others):,} ({', '.join(shown)}).",)
 
 
 def _hold_out(files_by_class, seed):
     """Splits the files of each class into training and test files: two dicts {class: files}."""
-    random, train, test = np.random.default_rng(seed), {}, {}
+    random = np.random.default_rng(seed)
+    train = {}
+    test = {}
     for name, files in files_by_class.items():
         if len(files) < 2:
             raise DataError(f"The class {name} has only one image. It needs two, one for testing.")
@@ -188,12 +224,16 @@ def _hold_out(files_by_class, seed):
 
 def _stream(files_by_class, names):
     """`Images` of {class name: paths}; the label of a class is its index in `names`."""
-    files = [files_by_class.get(name, []) for name in names]
-    paths, labels = [*chain(*files)], np.repeat(range(len(names)), list(map(len, files)))
-    in_graph = tf.constant(paths), tf.constant(labels, tf.int32)
+    paths = []
+    labels = []
+    for label, name in enumerate(names):
+        files = files_by_class.get(name, [])
+        paths += files
+        labels += [label] * len(files)
+    all_paths = tf.constant(paths, tf.string)
+    all_labels = tf.constant(labels, tf.int32)
 
     def read(number):
-        path, label = (tf.gather(values, number) for values in in_graph)
-        return tf.io.read_file(path), label
+        return tf.io.read_file(tf.gather(all_paths, number)), tf.gather(all_labels, number)
 
-    return Images(np.arange(len(paths)), read, paths.__getitem__)
+    return Images(np.arange(len(paths)), read, name=paths.__getitem__)

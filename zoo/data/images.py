@@ -19,7 +19,8 @@ from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError
 
 _MEMORY_LIMIT = 2**29  # bytes of images that are decoded once, at the start
-_STATISTICS = 10_000, 1_000  # images for mean and deviation: of those in memory, of files
+_STATISTICS_IN_MEMORY = 10_000  # images for mean and deviation
+_STATISTICS_IN_FILES = 1_000
 _MAX_NAMED = 5  # images in a message
 
 
@@ -61,13 +62,17 @@ class Images:
         """The labels of all images, int32 [n]."""
         if self.decoded:
             return self.decoded[1]
-        labels = tf.data.Dataset.from_tensor_slices(self.numbers).map(lambda n: self.read(n)[1])
-        return np.concatenate(list(labels.batch(10_000).as_numpy_iterator()))
+        numbers = tf.data.Dataset.from_tensor_slices(self.numbers)
+        labels = numbers.map(lambda number: self.read(number)[1]).batch(10_000)
+        return np.concatenate(list(labels.as_numpy_iterator()))
 
     def subset(self, places):
         """Returns the images with these indices, int64 [m], in this order."""
-        decoded = self.decoded and tuple(values[places] for values in self.decoded)
-        return dataclasses.replace(self, numbers=self.numbers[places], decoded=decoded)
+        part = dataclasses.replace(self, numbers=self.numbers[places])
+        if self.decoded is None:
+            return part
+        pixels, labels = self.decoded
+        return dataclasses.replace(part, decoded=(pixels[places], labels[places]))
 
     def fit(self, image):
         """Decodes, resizes and crops an encoded image, string []: uint8 [H, W, C]."""
@@ -76,7 +81,9 @@ class Images:
     @tf.autograph.experimental.do_not_convert  # which takes a second, and changes nothing
     def in_memory(self):
         """Returns the images in memory; raises `DataError` as `check` does."""
-        pixels, labels = map(np.concatenate, zip(*self._decoded()))
+        batches = list(self._decoded())
+        pixels = np.concatenate([pixels for pixels, _ in batches])
+        labels = np.concatenate([labels for _, labels in batches])
         return dataclasses.replace(self, decoded=(pixels, labels.astype(np.int32)))
 
     def check(self):
@@ -94,17 +101,24 @@ class Images:
 
         examples = tf.data.Dataset.from_tensor_slices(self.numbers)
         examples = examples.map(decode, tf.data.AUTOTUNE).ignore_errors()
-        batches, size = examples.batch(100).prefetch(2).as_numpy_iterator(), -(-len(self) // 100)
-        options = {"unit": "image", "unit_scale": 100, "leave": False, "disable": None}
+        batches = tqdm(
+            examples.batch(100).prefetch(2).as_numpy_iterator(),
+            "reading images",
+            total=math.ceil(len(self) / 100),
+            unit="image",
+            unit_scale=100,
+            leave=False,
+            disable=None,
+        )
         missing = {*self.numbers.tolist()}
-        for numbers, *batch in tqdm(batches, "reading images", size, **options):
+        for numbers, pixels, labels in batches:
             missing -= {*numbers.tolist()}
-            yield batch
+            yield pixels, labels
         if missing:
-            problems = map(self._problem, sorted(missing)[:_MAX_NAMED])
+            problems = " ".join(map(self._problem, sorted(missing)[:_MAX_NAMED]))
             raise DataError(
                 f"{len(missing):,} of {len(self):,} images cannot be read. Repair or remove them: "
-                + " ".join(problems)
+                f"{problems}"
             )
 
     def _problem(self, number):
@@ -120,17 +134,21 @@ class Images:
 
 @contextlib.contextmanager
 def unreadable_images_named(*parts):
-    """Context in which an error of TensorFlow becomes a `DataError` if `check` of a part raises it.
+    """Context that names the images that cannot be read, if that is why TensorFlow fails.
 
-    The parts are `Images` or None.
+    Args:
+        *parts: `Images` or None.
+
+    Raises:
+        DataError: see `Images.check`.
     """
     try:
         yield
     except tf.errors.OpError as error:
-        is_of_data = "IteratorGetNext" in str(error)  # decoding all images may take an hour
-        for part in parts:
-            if is_of_data and part and not part.decoded:
-                part.check()
+        if "IteratorGetNext" in str(error):  # an error of the data: checking them may take an hour
+            for part in parts:
+                if part and part.decoded is None:
+                    part.check()
         raise
 
 
@@ -171,25 +189,24 @@ class ImageDataset(NamedTuple):
             DataError: if `image_size` is missing, there are fewer than `train_examples` images, or
                 some cannot be read.
         """
-        *size, channels = self.source_shape
         if preprocessing is None:
-            size = tuple(image_size or size)
-            if None in size:
+            height, width, channels = self.source_shape
+            if image_size is not None:
+                height, width = image_size
+            if None in (height, width):
                 raise DataError("The images may differ in size. Pass --image-size, such as 64.")
-            preprocessing = ImagePreprocessing(size, channels)
-        train, test = (
-            dataclasses.replace(part, preprocessing=preprocessing)
-            for part in (self.train, self.test)
-        )
+            preprocessing = ImagePreprocessing((height, width), channels)
+        train = dataclasses.replace(self.train, preprocessing=preprocessing)
+        test = dataclasses.replace(self.test, preprocessing=preprocessing)
         if train_examples is not None:
             train = train.subset(_stratified(train.labels, train_examples, seed))
         size = (len(train) + len(test)) * math.prod(train.image_shape)
         if streamed or size > _MEMORY_LIMIT:
             return self._replace(train=train, test=test)
-        train, test = train.in_memory(), test.in_memory()
-        return self._replace(
-            train=train, test=test, notes=(*self.notes, *_shared_notes(train, test))
-        )
+        train = train.in_memory()
+        test = test.in_memory()
+        notes = (*self.notes, *_shared_notes(train, test))
+        return self._replace(train=train, test=test, notes=notes)
 
     @property
     def input_shape(self):
@@ -207,14 +224,18 @@ class ImageDataset(NamedTuple):
                 f"A share of {share} of {len(order):,} training images leaves none for training or "
                 "validation."
             )
-        train, valid = (self.train.subset(np.sort(part)) for part in (train, valid))
-        return self._replace(train=train, valid=valid)
+        return self._replace(
+            train=self.train.subset(np.sort(train)),
+            valid=self.train.subset(np.sort(valid)),
+        )
 
     def preprocessing(self):
         """Returns preprocessing with the size, mean and deviation of the training images."""
-        pixels = sample(self.train, _STATISTICS[0 if self.train.decoded else 1]).pixels
-        # sums of integers are exact, and these do not copy the images
-        count, squares = pixels[..., 0].size, np.einsum("nhwc,nhwc->c", pixels, pixels, dtype="i8")
+        count = _STATISTICS_IN_MEMORY if self.train.decoded else _STATISTICS_IN_FILES
+        pixels = sample(self.train, count).pixels  # [n, H, W, C]
+        # Sums of integers are exact, and these two do not copy the images.
+        count = pixels[..., 0].size
+        squares = np.einsum("nhwc,nhwc->c", pixels, pixels, dtype=np.int64)
         mean = pixels.sum((0, 1, 2), np.int64) / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
         return dataclasses.replace(
@@ -225,11 +246,12 @@ class ImageDataset(NamedTuple):
 
 
 def _shared_notes(train, test):
-    """A line about the test images that are also training images, if any; both in memory."""
+    """Returns lines about test images that are also training images; both are in memory."""
     known = {hash(pixels.tobytes()) for pixels in train.pixels}
     count = sum(hash(pixels.tobytes()) in known for pixels in test.pixels)
-    line = f"Test images that are also training images: {count:,} of {len(test):,}."
-    return (line,) * bool(count)
+    if count == 0:
+        return ()
+    return (f"Test images that are also training images: {count:,} of {len(test):,}.",)
 
 
 def digits(seed=0):
@@ -253,22 +275,28 @@ def digits(seed=0):
     def read(number):
         return tf.io.encode_png(tf.gather(pixels, number)), tf.gather(labels, number)
 
-    split = train_test_split(
+    train, test = train_test_split(
         np.arange(len(data.target)), test_size=0.2, random_state=seed, stratify=data.target
     )
-    parts = (Images(numbers, read, str) for numbers in split)
-    return ImageDataset(*parts, [str(number) for number in range(10)], (8, 8, 1))
+    return ImageDataset(
+        train=Images(train, read, name=str),
+        test=Images(test, read, name=str),
+        class_names=[str(digit) for digit in range(10)],
+        source_shape=(8, 8, 1),
+    )
 
 
 def _stratified(labels, count, seed):
-    """Draws `count` examples, stratified by class: sorted indices."""
+    """Draws `count` of the examples with these labels, stratified by class: sorted indices."""
     classes, sizes = np.unique(labels, return_counts=True)
     if not len(classes) <= count <= len(labels):
         raise DataError(
             f"The number of training examples must be from {len(classes)}, the number of classes, "
             f"to {len(labels):,}. Received: {count:,}."
         )
-    order, rank = np.random.default_rng(seed).permutation(len(labels)), np.empty(len(labels))
+    order = np.random.default_rng(seed).permutation(len(labels))
+    # The examples of a class are spread evenly over [0, 1), and the lowest are taken.
+    rank = np.empty(len(labels))
     for label, size in zip(classes, sizes):
         rank[order[labels[order] == label]] = (np.arange(size) + 0.5) / size
     return np.sort(order[np.argsort(rank[order], kind="stable")[:count]])

@@ -1,10 +1,10 @@
 """Labeled texts: the built-in phrasebook, TSV files and TFDS data sets.
 
-Each function returns a `zoo.data.text_rows.TextDataset` of `LabeledTexts`. Validation and test
-texts that are not given are held out: about 10 % of the texts each, at most about 2,000. A hash of
-`seed` and the case-folded text decides, so a text that occurs several times is in one part only.
-All raise `DataError` if the data cannot be read, if there are fewer than two labels, or if a part
-or a class has no text.
+Each function returns a `zoo.data.text_rows.TextDataset` of `LabeledTexts`. If there are no
+validation or test texts, about 10 % of the texts are held out for each, at most about 2,000. A hash
+of `seed` and the case-folded text decides, so a text that occurs several times is in one part only.
+A function raises `DataError` if the data cannot be read, if there are fewer than two labels, or if
+a part or a class has no text.
 """
 
 import math
@@ -21,6 +21,7 @@ from zoo.text.encoding import encode
 from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
 
 _HELD_OUT = 0.1  # share of the texts, for validation and test each
+_NO_LABEL = "\0"  # before a column of labels that may be empty
 
 
 class LabeledTexts(NamedTuple):
@@ -41,7 +42,7 @@ class LabeledTexts(NamedTuple):
 def phrasebook(seed=0):
     """Generates 20,000 English sentences, labeled with the kind of sentence.
 
-    The kinds are those of `zoo.data.phrasebook.sentence_kinds`.
+    For the kinds see `zoo.data.phrasebook.sentence_kinds`.
     """
     from zoo.data.phrasebook import sentence_kinds
 
@@ -54,9 +55,9 @@ def tsv(path, seed=0, separator=None):
     Blank lines, and lines without a label or a text, are skipped. With a `separator`, such as "|",
     the first column contains any number of labels, separated by it; one label is then enough.
     """
-    rows = ((text, label) for label, text in read_tsv(path, "label, tab, text"))
-    if separator:  # rows with an empty column are skipped, but those without labels are kept
-        rows = ((text, f"\0{labels}") for text, labels in rows)
+    # A row with an empty column is skipped; with a separator, a text may have no label.
+    before = _NO_LABEL if separator else ""
+    rows = ((text, before + label) for label, text in read_tsv(path, "label, tab, text"))
     return _divided(path, seed, rows, separator=separator)
 
 
@@ -69,10 +70,16 @@ def tfds_texts(name, data_dir=None, seed=0):
     import tensorflow_datasets as tfds
 
     types = (tfds.features.Text, tfds.features.ClassLabel)
-    features, parts = supervised_examples(name, data_dir, types, "texts with a class label")
-    names = list(features[1].names)
-    parts = [part and [(text, names[number]) for text, number in part] for part in parts]
-    return _divided(name, seed, *parts, names)
+    (_, label), parts = supervised_examples(name, data_dir, types, "texts with a class label")
+    names = list(label.names)
+
+    def named(examples):
+        if examples is None:
+            return None
+        return [(text, names[number]) for text, number in examples]
+
+    train, valid, test = map(named, parts)
+    return _divided(name, seed, train, valid, test, class_names=names)
 
 
 def _divided(name, seed, rows, valid=None, test=None, class_names=None, separator=None):
@@ -81,13 +88,17 @@ def _divided(name, seed, rows, valid=None, test=None, class_names=None, separato
     By default the classes are the labels that occur. For `separator` see `tsv`.
     """
 
-    def named(column):
-        names = column.strip("\0").split(separator) if separator else [column]
+    def labels_of(column):
+        if not separator:
+            return {column}
+        names = column.removeprefix(_NO_LABEL).split(separator)
         return {name.strip() for name in names} - {""}
 
-    *parts, notes, _ = divided(name, _HELD_OUT, seed, rows, valid, test)
-    found = [[named(column) for _, column in part] for part in parts]
-    class_names = class_names or sorted(set().union(*found[0], *found[1], *found[2]))
+    train, valid, test, notes, _ = divided(name, _HELD_OUT, seed, rows, valid, test)
+    parts = (train, valid, test)
+    found = [[labels_of(column) for _, column in part] for part in parts]
+    if class_names is None:
+        class_names = sorted(set().union(*found[0], *found[1], *found[2]))
     if len(class_names) < (1 if separator else 2):
         least = "a label" if separator else "at least two labels"
         raise DataError(f"{name} must have {least}. Received: {class_names}.")
@@ -97,12 +108,14 @@ def _divided(name, seed, rows, valid=None, test=None, class_names=None, separato
             f"{name}: the class {min(unseen)!r} has no text to train on. Add texts, or remove it."
         )
     if separator:
-        labels = [np.float32([np.isin(class_names, [*one]) for one in part]) for part in found]
+        labels = [np.float32([np.isin(class_names, [*row]) for row in part]) for part in found]
     else:
         numbers = {label: number for number, label in enumerate(class_names)}
         labels = [np.int32([numbers[label] for [label] in part]) for part in found]
-    texts = ([text for text, _ in part] for part in parts)
-    return TextDataset(*map(LabeledTexts, texts, labels), notes, class_names)
+    train, valid, test = (
+        LabeledTexts([text for text, _ in part], labels) for part, labels in zip(parts, labels)
+    )
+    return TextDataset(train, valid, test, notes, class_names)
 
 
 class EncodedTexts(TokenExamples):
@@ -120,7 +133,8 @@ class EncodedTexts(TokenExamples):
 
     def __init__(self, texts, tokenizer, max_length):
         rows = encode(tokenizer, texts.texts, math.inf, SPECIAL_TOKENS.end, SPECIAL_TOKENS.start)
-        self.truncated, self._labels = sum(len(row) > max_length for row in rows), texts.labels
+        self.truncated = sum(len(row) > max_length for row in rows)
+        self._labels = texts.labels
         sequences = Sequences.concatenated([truncated(row, max_length) for row in rows])
         super().__init__(sequences, np.diff(sequences.offsets), len(texts))
         self.signature = (
@@ -131,7 +145,9 @@ class EncodedTexts(TokenExamples):
 
     def batch(self, numbers, shape):
         """Returns (tokens [B, S], labels [B] or [B, classes], weights [B]); see `TokenExamples`."""
+        count = len(numbers)
         labels = np.zeros((shape[0], *self._labels.shape[1:]), self._labels.dtype)
+        labels[:count] = self._labels[numbers]
         weights = np.zeros(shape[0], np.float32)
-        labels[: len(numbers)], weights[: len(numbers)] = self._labels[numbers], 1
+        weights[:count] = 1
         return self.sequences.padded(numbers, shape), labels, weights

@@ -1,10 +1,10 @@
 """Parallel text: the built-in phrasebook, TSV files, pairs of files and TFDS data sets.
 
 Each function returns a `zoo.data.text_rows.TextDataset`, pairs of a sentence and its translation.
-Validation and test pairs that are not given are held out: about 5 % of the pairs each, at most
+If there are no validation or test pairs, about 5 % of the pairs are held out for each, at most
 about 2,000. A hash of `seed` and the case-folded source decides, so all pairs with the same source
 are in the same part. Training pairs with the case-folded target of a held-out pair are left out.
-All raise `DataError` if the data cannot be read or have too few pairs.
+A function raises `DataError` if the data cannot be read or have too few pairs.
 """
 
 from zoo.data.text_rows import divided, read_lines, read_tsv
@@ -38,9 +38,15 @@ def parallel_files(source, target, valid=(None, None), test=(None, None), seed=0
     `source` and `target` are the paths of the training files, `valid` and `test` tuples of such
     paths, or of None to hold out training pairs.
     """
-    valid, test = (file_pair(*files) if any(files) else None for files in (valid, test))
-    rows = file_pair(source, target), valid, test
-    return divided(f"{source} and {target}", _HELD_OUT, seed, *rows, apart=True)
+    return divided(
+        f"{source} and {target}",
+        _HELD_OUT,
+        seed,
+        rows=file_pair(source, target),
+        valid=file_pair(*valid) if any(valid) else None,
+        test=file_pair(*test) if any(test) else None,
+        apart=True,
+    )
 
 
 def file_pair(source, target):
@@ -50,13 +56,14 @@ def file_pair(source, target):
             "Parallel text needs two files, source and target. "
             f"Received: source={source}, target={target}."
         )
-    sides = [list(read_lines(path)) for path in (source, target)]
-    if len(sides[0]) != len(sides[1]):
+    source_lines = list(read_lines(source))
+    target_lines = list(read_lines(target))
+    if len(source_lines) != len(target_lines):
         raise DataError(
             "The source and target files must have the same number of lines. "
-            f"{source} has {len(sides[0]):,}, {target} has {len(sides[1]):,}."
+            f"{source} has {len(source_lines):,}, {target} has {len(target_lines):,}."
         )
-    return list(zip(*sides))
+    return list(zip(source_lines, target_lines))
 
 
 def tfds_pairs(name, data_dir=None, seed=0):
@@ -68,8 +75,8 @@ def tfds_pairs(name, data_dir=None, seed=0):
     import tensorflow_datasets as tfds
 
     types = (tfds.features.Text, tfds.features.Text)
-    _, parts = supervised_examples(name, data_dir, types, "sentence pairs")
-    return divided(name, _HELD_OUT, seed, *parts, apart=True)
+    _, (train, valid, test) = supervised_examples(name, data_dir, types, "sentence pairs")
+    return divided(name, _HELD_OUT, seed, train, valid, test, apart=True)
 
 
 def tfds_version(name, data_dir=None):

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from zoo.errors import DataError
 
-_HEADERS = set(  # names of columns
-    "label labels class category sentiment text sentence source target src tgt reference "
-    "english spanish german french en de es fr".split()
-)
+_HEADERS = {  # names of columns
+    *("label", "labels", "class", "category", "sentiment", "text", "sentence"),
+    *("source", "target", "src", "tgt", "reference"),
+    *("english", "spanish", "german", "french", "en", "de", "es", "fr"),
+}
 _MAX_HELD_OUT = 2000  # approximate maximum number of rows, for validation and test each
 
 
@@ -59,20 +60,28 @@ def read_tsv(path, columns):
 
 
 def cleaned(rows):
-    """Normalizes rows of two texts by NFC and strips them.
+    """Normalizes rows of two texts by NFC, strips them, and leaves out those with an empty column.
 
     Returns:
-        list of (first, second), two str, without rows that have an empty column; and the number of
-        these.
+        list of (first, second), two str, and the number of rows that were left out.
     """
-    rows = [tuple(unicodedata.normalize("NFC", text).strip() for text in row) for row in rows]
-    kept = [row for row in rows if all(row)]
-    return kept, len(rows) - len(kept)
+    kept = []
+    empty = 0
+    for first, second in rows:
+        first = unicodedata.normalize("NFC", first).strip()
+        second = unicodedata.normalize("NFC", second).strip()
+        if first and second:
+            kept.append((first, second))
+        else:
+            empty += 1
+    return kept, empty
 
 
 def unused(count, reason="with an empty column"):
-    """A tuple of a line about rows that are not used, if there are any."""
-    return (f"Not used, {reason}: {count:,}.",) * bool(count)
+    """Returns lines about rows that are not used: none, or one line."""
+    if count == 0:
+        return ()
+    return (f"Not used, {reason}: {count:,}.",)
 
 
 class TextDataset(NamedTuple):
@@ -104,35 +113,50 @@ def divided(name, share, seed, rows, valid=None, test=None, apart=False):
         seed: seed of the choice.
         rows: iterable of (first, second), two str; see `cleaned`.
         valid, test: iterables like `rows`; if given, that part is not held out.
-        apart: whether to leave out training rows with the second text of a held-out row, and those
-            of `valid` and `test`.
+        apart: whether to leave out training rows that are in `valid` or `test`, or have the second
+            text of a held-out row.
 
     Raises:
         DataError: if a part has no rows.
     """
-    is_given = valid is not None, test is not None
-    (rows, empty), *others = (cleaned(part or ()) for part in (rows, valid, test))
+    rows, empty = cleaned(rows)
+    given_valid, empty_valid = cleaned(valid or ())
+    given_test, empty_test = cleaned(test or ())
     share = min(share, _MAX_HELD_OUT / max(len(rows) + empty, 1))
-    train, given, held_out = [], [part for part, _ in others], ([], [])
+    train = []
+    held_out_valid = []
+    held_out_test = []
     for row in rows:
-        part = int(_hash(row[0], str(seed)) / 2**64 / share)  # 0: validation, 1: test
-        (train if part > 1 or is_given[part] else held_out[part]).append(row)
-    kept = _without_copies(train, held_out, given) if apart else train
-    notes = unused(empty + sum(count for _, count in others))
-    notes += unused(len(train) - len(kept), "with the translation of a held-out pair")
-    parts = [kept, *(own or part for own, part in zip(held_out, given))]
-    for purpose, part in zip(("training", "validation", "test"), parts):
+        place = _hash(row[0], str(seed)) / 2**64 / share  # 1 is the end of the first share
+        if place < 1 and valid is None:
+            held_out_valid.append(row)
+        elif 1 <= place < 2 and test is None:
+            held_out_test.append(row)
+        else:
+            train.append(row)
+    notes = unused(empty + empty_valid + empty_test)
+    if apart:
+        kept = _without_copies(train, held_out_valid + held_out_test, given_valid + given_test)
+        notes += unused(len(train) - len(kept), "with the translation of a held-out pair")
+        train = kept
+    parts = {
+        "training": train,
+        "validation": held_out_valid or given_valid,
+        "test": held_out_test or given_test,
+    }
+    for purpose, part in parts.items():
         if not part:
             problem = f"{name}: {len(rows):,} rows give none for {purpose}."
             advice = "Provide more text, or separate data for validation and test."
             raise DataError(" ".join((problem, advice, *notes)))
-    return TextDataset(*parts, notes)
+    train, valid, test = parts.values()
+    return TextDataset(train, valid, test, notes)
 
 
 def _without_copies(train, held_out, given):
-    """Training rows that neither have the second text of a held-out row nor are in `given`."""
-    seconds = {second.casefold() for part in held_out for _, second in part}
-    whole = {"\t".join(row).casefold() for part in given for row in part}
+    """Training rows that are not in `given` and do not have the second text of a held-out row."""
+    seconds = {second.casefold() for _, second in held_out}
+    whole = {"\t".join(row).casefold() for row in given}
     return [
         row
         for row in train
