@@ -5,36 +5,57 @@ import re
 from zoo.errors import as_number
 
 # The tensors of heads, also of other tasks and of pre-training.
-HEADS = r"(cls|fc|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
-HEADS += r"|decoder(_\w+)?)[./].*"
+HEADS = (
+    r"(cls|fc|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
+    r"|decoder(_\w+)?)[./].*"
+)
 # No published model exceeds these; damaged metadata would take hours or gigabytes to build.
-MAX_CLASSES, MAX_LAYERS = 1_000_000, 1000
+MAX_CLASSES = 1_000_000
+MAX_LAYERS = 1000
 _MAXIMA = {"num_layers": MAX_LAYERS, "embed_dim": 100_000, "ff_dim": 100_000}
 
 
 def head_classes(tensors, class_names, options):
-    """Returns the class names, [] for an encoder, and whether the head of the file is not used.
+    """Decides which classification head a model has, and prints a line if it is not the file's.
 
-    `class_names` are those of the head in the file, [] if it has none. `options` are those of
-    `zoo.load`, from which `num_classes` is removed.
+    Args:
+        tensors: `Tensors` of the file.
+        class_names: class names of the head in the file; [] if it has none.
+        options: options of `zoo.load`, from which `num_classes` is removed.
+
+    Returns:
+        The class names, [] for an encoder; and whether the head in the file is not used.
     """
-    requested, count = options.pop("num_classes", None), len(class_names)
+    count = len(class_names)
+    requested = options.pop("num_classes", None)
     if requested is not None:
         count = as_number("num_classes", requested, int, 0, MAX_CLASSES)
     if count == len(class_names) > 0:
         return class_names, False
-    new = f"the classification head is new, with {count} classes."
-    if not count:
-        new = "an encoder. For a classifier with a new head, pass num_classes."
-    unused = {match[1] for name in tensors if (match := re.fullmatch(HEADS, name))}
-    unused -= {"pooler"} if count else set()
-    new += f" Not used: {', '.join(sorted(unused))}." * bool(unused)
-    print(f"{tensors.path}: {new}")
+    unused = set()
+    for name in tensors:
+        match = re.fullmatch(HEADS, name)
+        if match:
+            unused.add(match[1])
+    if count:
+        line = f"the classification head is new, with {count} classes."
+        unused.discard("pooler")
+    else:
+        line = "an encoder. For a classifier with a new head, pass num_classes."
+    if unused:
+        line += f" Not used: {', '.join(sorted(unused))}."
+    print(f"{tensors.path}: {line}")
     return [str(index) for index in range(count)], True
 
 
 def create_model(create, settings, options):
-    """Calls `create`, such as `zoo.causal_lm`, with `settings` updated by `options`, two dicts."""
+    """Calls a function that builds a model.
+
+    Args:
+        create: function such as `zoo.causal_lm`.
+        settings: its arguments, those of the published model.
+        options: options of `zoo.load`, which override them.
+    """
     for name in ("input_shape", "num_classes", "src_lang", "tgt_lang", "shortlist"):
         if name in options and name not in settings:
             raise ValueError(f"{name} is not an option of this model")

@@ -16,19 +16,34 @@ from zoo.errors import CheckpointError, needed
 
 SCHEMES = ("hf://", "kaggle://")
 _METADATA = (
-    "config.json preprocessor_config.json generation_config.json tokenizer.json vocab.txt "
-    "tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json merges.txt "
-    "target_vocab.json source.spm target.spm sentencepiece.bpe.model modules.json task.json "
-    "metadata.json sentence_bert_config.json config_sentence_transformers.json "
-    "?_Pooling/config.json"
-).split()
+    "config.json",
+    "preprocessor_config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "target_vocab.json",
+    "source.spm",
+    "target.spm",
+    "sentencepiece.bpe.model",
+    "task.json",
+    "metadata.json",
+    "modules.json",
+    "?_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
 # In order of preference: formats without pickles first.
 _WEIGHTS = (
     ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
     ("model.weights.h5", "task.weights.h5"),
     ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json"),
 )
-# Class of an error, subclasses first: what it means.
+# What an error of the library means, by the name of its class; subclasses come first.
 _REASONS = {
     "GatedRepoError": "its owner asks for consent. Accept the conditions on the page of the model, "
     "then run `hf auth login` or set HF_TOKEN.",
@@ -80,12 +95,17 @@ def _from_hugging_face(name, repo, revision):
     try:
         return _folder(functools.partial(hub.snapshot_download, repo, revision=revision))
     except Exception as error:  # connection errors have no common base class
-        kinds = [kind.__name__ for kind in type(error).__mro__]
-        reason = next(reason for kind, reason in _REASONS.items() if kind in kinds)
-        reason = reason.format(
-            error=error, kind=kinds[0], cause=error.__cause__ or error, revision=revision
-        )
+        reason = _reason(error, revision)
     raise CheckpointError(f"{name}: {' '.join(reason.split())}")
+
+
+def _reason(error, revision):
+    """What an error means, and what to do about it."""
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    for kind, reason in _REASONS.items():
+        if kind in kinds:
+            cause = error.__cause__ or error
+            return reason.format(error=error, kind=kinds[0], cause=cause, revision=revision)
 
 
 def _folder(download):
@@ -100,11 +120,11 @@ def _folder(download):
         registry.find_format(folder, read_json(folder / "config.json"))
         for weights in _WEIGHTS:
             fetch([*_METADATA, *weights])
-            if any(file for pattern in weights for file in folder.glob(pattern)):
+            if any(any(folder.glob(pattern)) for pattern in weights):
                 return folder
     else:
         # "*" also matches folders
-        fetch((f"*{ending}" for ending in marian_folder.FILES), ["*/*"])
+        fetch([f"*{ending}" for ending in marian_folder.FILES], ["*/*"])
         if marian_folder.is_folder(folder):
             return folder
     kinds = ", ".join(weights[0] for weights in _WEIGHTS)

@@ -22,7 +22,7 @@ ACTIVATIONS = {
 ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 PROBLEMS = {f"{problem}_classification": problem for problem in ("single_label", "multi_label")}
 INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}  # `PIL.Image.Resampling`
-# Default settings of transformers' image processors: of most, and by the beginning of their names.
+# Default settings of transformers' image processors.
 _PROCESSOR = {
     "do_resize": True,
     "size": 224,
@@ -35,15 +35,19 @@ _PROCESSOR = {
     "image_mean": 0.5,
     "image_std": 0.5,
 }
-_SUPPORTED = {"do_resize": True, "do_rescale": True, "rescale_factor": round(1 / 255, 8)}
-_SUPPORTED["resample"] = (*INTERPOLATIONS,)
+_SUPPORTED = {
+    "do_resize": True,
+    "do_rescale": True,
+    "rescale_factor": round(1 / 255, 8),
+    "resample": (*INTERPOLATIONS,),
+}
 _CLIP = {
     "resample": 3,
     "do_center_crop": True,
     "image_mean": (0.48145466, 0.4578275, 0.40821073),
     "image_std": (0.26862954, 0.26130258, 0.27577711),
 }
-_PROCESSORS = {
+_PROCESSORS = {  # other defaults, by the beginning of a processor's name
     "ViT": {},
     "DeiT": {"size": 256, "do_center_crop": True, "resample": 3},
     "Bit": _CLIP,
@@ -77,32 +81,48 @@ def activation(folder, config):
 
 
 def class_names(folder, config, classes, options, problem=None):
-    """Returns the class names of a head with `classes` outputs; [] if there is none, or not used.
+    """Returns the class names of a head.
 
-    If config.json names no classes, there are two, as in transformers. `problem` says why the head
-    cannot be used: an error, unless `options` have `num_classes`.
+    Args:
+        folder, config: the folder, and the content of config.json. If it names no classes, there
+            are two, as in transformers.
+        classes: number of outputs of the head in the file; 0 without one.
+        options: options of `zoo.load`.
+        problem: why the head cannot be used, if it cannot.
+
+    Returns:
+        list of str; [] if there is no head, or it cannot be used.
+
+    Raises:
+        CheckpointError: if the head cannot be used, and `options` have no `num_classes`.
     """
     problem_type = config.get("problem_type") or "single_label_classification"
     fewest = 1 if problem_type == "multi_label_classification" else 2
-    if problem_type not in PROBLEMS or classes < fewest:
-        problem = problem or (
+    if problem is None and (problem_type not in PROBLEMS or classes < fewest):
+        problem = (
             f"its head has {classes} outputs and problem_type {problem_type!r}: it does not choose "
             "classes, as in a regression"
         )
     if problem and classes and "num_classes" not in options:
         advice = "Pass num_classes for a new head, or num_classes=0 for an encoder."
         raise CheckpointError(f"{folder}: {problem}. {advice}")
+    if problem:
+        return []
     names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     try:
-        return [] if problem else [str(names[str(index)]) for index in range(len(names))]
+        return [str(names[str(index)]) for index in range(len(names))]
     except (KeyError, TypeError):
         raise CheckpointError(f"{folder}: id2label does not name classes 0, 1, ..") from None
 
 
 def check_settings(path, settings, supported):
-    """Raises `CheckpointError` if a setting is not as in `supported`, or in a tuple of several."""
+    """Raises `CheckpointError` if a setting is not supported.
+
+    `supported` is {name: value, or tuple of several values}.
+    """
     for name, values in supported.items():
-        values = values if isinstance(values, tuple) else (values,)
+        if not isinstance(values, tuple):
+            values = (values,)
         if settings.get(name) not in (None, *values):
             raise CheckpointError(f"{path}: {name}={settings[name]!r} is not supported.")
 
@@ -137,23 +157,27 @@ def preprocessing(folder, config, size):
     settings = read_json(path)
     settings |= {name: bool(value) for name, value in settings.items() if name.startswith("do_")}
     settings = {name: value for name, value in settings.items() if value is not None}
-    processor = settings.get("image_processor_type") or settings.get("feature_extractor_type")
-    kind = next((kind for kind in _PROCESSORS if str(processor).startswith(kind)), "ViT")
+    kind = _kind_of_processor(settings)
     settings = {**_PROCESSOR, **_PROCESSORS[kind], **settings}
     settings["rescale_factor"] = round(settings["rescale_factor"], 8)  # some write it in float32
     check_settings(path, settings, _SUPPORTED)
-    ignored = {name for name in settings.keys() - _PROCESSOR.keys() if settings[name]}
-    warn_ignored(path, settings, {x for x in ignored if not re.fullmatch(_NO_EFFECT, x)})
-    mean, std = (np.ravel(settings[name]).tolist() for name in ("image_mean", "image_std"))
-    if not settings["do_normalize"]:
-        mean, std = [0.0], [1.0]
-    crop = _size(path, settings["crop_size"]) if settings["do_center_crop"] else None
+    others = {name for name in settings.keys() - _PROCESSOR.keys() if settings[name]}
+    warn_ignored(path, settings, {x for x in others if not re.fullmatch(_NO_EFFECT, x)})
+    if settings["do_normalize"]:
+        mean = np.ravel(settings["image_mean"]).tolist()
+        std = np.ravel(settings["image_std"]).tolist()
+    else:
+        mean = [0.0]
+        std = [1.0]
     is_square = settings.get("default_to_square", kind in ("ViT", "DeiT"))
     resize = _size(path, settings["size"], is_square)
-    if crop and np.any(np.less(resize, crop)):
-        raise CheckpointError(f"{path}: crop_size {crop} is larger than size {resize}.")
+    image_size = resize if isinstance(resize, tuple) else (resize, resize)
+    if settings["do_center_crop"]:
+        image_size = _size(path, settings["crop_size"])
+        if np.any(np.less(resize, image_size)):
+            raise CheckpointError(f"{path}: crop_size {image_size} is larger than size {resize}.")
     return ImagePreprocessing(
-        image_size=crop or (resize if isinstance(resize, tuple) else (resize, resize)),
+        image_size=image_size,
         channels=3 if len(mean) == 3 else channels,  # adapted to the model later
         mean=tuple(mean),
         std=tuple(std),
@@ -162,9 +186,19 @@ def preprocessing(folder, config, size):
     )
 
 
+def _kind_of_processor(settings):
+    name = settings.get("image_processor_type") or settings.get("feature_extractor_type")
+    for kind in _PROCESSORS:
+        if str(name).startswith(kind):
+            return kind
+    return "ViT"
+
+
 def _size(path, size, is_square=True):
-    """Converts {"height": 224, "width": 224}, [224, 224] and, if `is_square`, 224 to (224, 224);
-    {"shortest_edge": 256} to 256.
+    """Converts a size in metadata.
+
+    {"height": 224, "width": 224}, [224, 224] and, if `is_square`, 224 become (224, 224), and
+    {"shortest_edge": 256} becomes 256.
     """
     if isinstance(size, list) and len(size) == 2:
         return int(size[0]), int(size[1])
@@ -174,4 +208,4 @@ def _size(path, size, is_square=True):
         if size.keys() != {"height", "width"}:
             raise CheckpointError(f"{path}: the size {size} is not supported.")
         return int(size["height"]), int(size["width"])
-    return (int(size),) * 2 if is_square else int(size)
+    return (int(size), int(size)) if is_square else int(size)

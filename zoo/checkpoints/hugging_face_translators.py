@@ -13,8 +13,12 @@ from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import SentencePieceTokenizer
 
-SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
-SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+SHARED = "model.shared.weight"
+SOURCE = "model.encoder.embed_tokens.weight"
+TARGET = "model.decoder.embed_tokens.weight"
+OUTPUT = "lm_head.weight"
+_ENCODER = "model.encoder.layers.{i}"
+_DECODER = "model.decoder.layers.{i}"
 
 
 def attention(path, name, inputs="qkv"):
@@ -33,7 +37,6 @@ def feed_forward(path, name):
     }
 
 
-_ENCODER, _DECODER = "model.encoder.layers.{i}", "model.decoder.layers.{i}"
 TABLE = {
     **attention("encoder_{i}/attention/qkv", f"{_ENCODER}.self_attn"),
     **norm("encoder_{i}/attention_norm", f"{_ENCODER}.self_attn_layer_norm"),
@@ -66,36 +69,55 @@ SETTINGS = {  # argument of `zoo.transformer`: its name in config.json
 }
 
 
-def build(tensors, config, options, is_shared=True, table=(), ignored=(), **settings):
+def build(tensors, config, options, is_shared=True, table=None, ignored=(), **settings):
     """Builds a Transformer and assigns its weights.
 
-    `options` and `settings` are arguments of `zoo.transformer` that override, and complete, those
-    of config.json. `table` is an addition to `TABLE`; `is_shared` says whether source and target
-    have the same embedding.
+    Args:
+        tensors, ignored: see `zoo.checkpoints.mapping.assign`.
+        config: content of config.json.
+        options: options of `zoo.load`, arguments of `zoo.transformer` that override all others.
+        is_shared: whether source and target have the same embedding.
+        table: addition to `TABLE`.
+        **settings: arguments of `zoo.transformer` that config.json does not give.
     """
     is_tied = config.get("tie_word_embeddings", True)
-    output = [OUTPUT] if is_tied else []
     # Shared tensors may be stored once, under any of their names.
-    target = [SHARED, TARGET, SOURCE, *output] if is_shared else [TARGET, *output]
+    target = [SHARED, TARGET, SOURCE] if is_shared else [TARGET]
+    if is_tied:
+        target.append(OUTPUT)
     source = target if is_shared else [SOURCE]
     embeddings = {
-        f"{side}_embedding/embeddings": same(next((n for n in names if n in tensors), names[0]))
-        for side, names in (("source", source), ("target", target))
+        "source_embedding/embeddings": same(_stored_name(tensors, source)),
+        "target_embedding/embeddings": same(_stored_name(tensors, target)),
     }
+    if not is_tied:
+        shared = "none"
+    elif is_shared:
+        shared = "all"
+    else:
+        shared = "target"
     settings |= {ours: config[theirs] for ours, theirs in SETTINGS.items()}
     settings |= {
         "target_vocab_size": config.get("decoder_vocab_size") or config["vocab_size"],
         "dropout": config.get("dropout", 0.1),
         "attention_dropout": config.get("attention_dropout", 0.0),
         "activation": activation(tensors.path, config),
-        "shared": ("all" if is_shared else "target") if is_tied else "none",
+        "shared": shared,
         "logits_bias": "final_logits_bias" in tensors,
         "epsilon": 1e-5,
     }
     model = create_model(transformer, settings, options)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
-    assign(model, tensors, {**TABLE, **embeddings, **dict(table)}, ignored)
+    assign(model, tensors, {**TABLE, **embeddings, **(table or {})}, ignored)
     return model
+
+
+def _stored_name(tensors, names):
+    """The first of the names that a tensor has; the first of all if none has."""
+    for name in names:
+        if name in tensors:
+            return name
+    return names[0]
 
 
 def sinusoidal_positions(embed_dim, offset=0):
@@ -121,12 +143,16 @@ def tokenizer(path, *args, **kwargs):
 
 
 def translator(folder, config, model, tokenizers, special):
-    """Creates the translator, which searches as the folder says."""
+    """Creates the translator, which searches as the files of the folder say."""
     search, options = search_settings(folder, config, special)
     if special.first is None:
         special = special._replace(first=search.get("forced_bos_token_id"))
-    # transformers counts the start token.
-    length = search.get("max_new_tokens", search.get("max_length", model.max_length + 1) - 1)
+    if "max_new_tokens" in search:
+        length = search["max_new_tokens"]
+    elif "max_length" in search:
+        length = search["max_length"] - 1  # transformers counts the start token
+    else:
+        length = model.max_length
     return Translator(
         model,
         *tokenizers,
@@ -146,8 +172,9 @@ def language_id(folder, name, code, codes):
         return codes[code]
     if not codes:
         raise CheckpointError(f"{folder} has one language pair. Received: {name}={code!r}.")
+    flag = f"--{name.replace('_', '-')}"
     received = f"no {name}" if code is None else f"{name}={code!r}"
     raise CheckpointError(
-        f"{folder} needs the language {name} (--{name.replace('_', '-')}), "
-        f"one of {', '.join(codes)}. Received: {received}."
+        f"{folder} needs the language {name} ({flag}), one of {', '.join(codes)}. Received: "
+        f"{received}."
     )

@@ -65,14 +65,17 @@ def merged_dense(path, *names, to_heads=False, kernel="/kernel", bias="/bias"):
 
     Kernels [.., out], or [in, heads, width] if `to_heads`, become matrices, and biases vectors.
     """
-    kernels, biases = ([name + part for name in names] for part in (kernel, bias))
+    kernels = [name + kernel for name in names]
+    biases = [name + bias for name in names]
 
     def convert(*arrays):
         shapes = [(len(x), -1) if to_heads else (-1, x.shape[-1]) for x in arrays]
         return np.concatenate([x.reshape(shape) for x, shape in zip(arrays, shapes)], axis=-1)
 
-    vector = changed(joined(*biases), np.ravel)
-    return {f"{path}/kernel": Source(tuple(kernels), convert), f"{path}/bias": vector}
+    return {
+        f"{path}/kernel": Source(tuple(kernels), convert),
+        f"{path}/bias": changed(joined(*biases), np.ravel),
+    }
 
 
 def joined(*names):
@@ -118,17 +121,21 @@ def assign(model, tensors, table, ignored=(), kept=()):
     Raises `CheckpointError` if tensors are missing or left over, a variable has no entry in the
     table, or a shape or dtype is wrong; the message names all of them.
     """
-    plan, unknown, missing, used = [], [], [], set()
+    plan = []  # (variable, its path, `Source`)
+    unknown = []
+    missing = []
+    used = set()
     for variable in model.weights:
         path = variable.path.split("/", 1)[1]
         if _matches(kept, path):
             continue
-        names, source = _source(table, path)
+        source = _source(table, path)
         if source is None:
             unknown.append(path)
-        missing += [name for name in names if name not in tensors]
-        used.update(names)
-        plan.append((variable, path, names, source))
+            continue
+        missing += [name for name in source.names if name not in tensors]
+        used.update(source.names)
+        plan.append((variable, path, source))
     ignored = (*ignored, *_BUFFERS)
     unused = [name for name in tensors if name not in used and not _matches(ignored, name)]
     problems = {
@@ -141,14 +148,14 @@ def assign(model, tensors, table, ignored=(), kept=()):
         raise CheckpointError(
             f"{tensors.path} does not fit the model that its metadata describes. {' '.join(lists)}"
         )
-    for variable, path, names, source in plan:
-        variable.assign(_value(tensors, names, source, path, variable))
+    for variable, path, source in plan:
+        variable.assign(_value(tensors, source, path, variable))
 
 
-def _value(tensors, names, source, path, variable):
+def _value(tensors, source, path, variable):
     """The value of the variable at `path`; raises `CheckpointError` if it does not fit."""
-    arrays = [tensors[name] for name in names]
-    for name, array in zip(names, arrays):
+    arrays = [tensors[name] for name in source.names]
+    for name, array in zip(source.names, arrays):
         if array.dtype.kind in "iub":  # quantized, for example
             raise CheckpointError(f"{tensors.path}: {name} must have floats, not {array.dtype}.")
     try:
@@ -158,7 +165,7 @@ def _value(tensors, names, source, path, variable):
         reason = f"would give {path} the shape {value.shape}"
     except (TypeError, ValueError, IndexError) as error:
         reason = f"cannot become {path}: {error}"
-    shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(names, arrays))
+    shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(source.names, arrays))
     raise CheckpointError(
         f"{tensors.path}: {shapes} {reason}. Its shape in the model is {tuple(variable.shape)}."
     )
@@ -171,20 +178,23 @@ def collect(model, table):
     """
     tensors = {}
     for variable in model.weights:
-        names, source = _source(table, variable.path.split("/", 1)[1])
+        source = _source(table, variable.path.split("/", 1)[1])
         if source is None or source.invert is None:
             raise CheckpointError(f"{variable.path} has no counterpart in this format.")
-        arrays = source.invert(np.asarray(variable.value), len(names))
-        tensors.update(zip(names, arrays, strict=True))
+        arrays = source.invert(np.asarray(variable.value), len(source.names))
+        tensors.update(zip(source.names, arrays, strict=True))
     return tensors
 
 
 def _source(table, path):
-    """(names of tensors, `Source`) of the variable at `path`; ((), None) without an entry."""
-    block, index, rest = re.fullmatch(r"(?:(encoder_|decoder_)(\d+))?(.*)", path).groups()
-    source = table.get(path if block is None else f"{block}{{i}}{rest}")
-    names = () if source is None else source.names
-    return [name.replace("{i}", index or "") for name in names], source
+    """The `Source` of the variable at `path`, with the index of its block; None without one."""
+    block = re.match(r"(encoder_|decoder_)(\d+)", path)
+    if block is None:
+        return table.get(path)
+    source = table.get(f"{block[1]}{{i}}{path[block.end() :]}")
+    if source is None:
+        return None
+    return source._replace(names=[name.replace("{i}", block[2]) for name in source.names])
 
 
 def _matches(patterns, name):

@@ -10,6 +10,7 @@ import math
 import pathlib
 import struct
 import zipfile
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,12 +73,16 @@ def read(path):
 def read_yaml(path, text=None):
     """Parses the YAML mapping in a file, or in its `text`: a dict whose scalars are all str."""
     yaml = needed("yaml")
-    loader, depth = getattr(yaml, "CBaseLoader", yaml.BaseLoader), 0
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        text = path.read_text(encoding="utf-8-sig") if text is None else text
+        if text is None:
+            text = path.read_text(encoding="utf-8-sig")
+        depth = 0
         for event in yaml.parse(text, loader):
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
             if depth > _MAX_YAML_DEPTH or isinstance(event, yaml.AliasEvent):
                 raise CheckpointError(f"{path}: YAML with aliases or deep nesting cannot be read.")
         content = yaml.load(text, loader)
@@ -99,24 +104,36 @@ def _container(path):
 
     def take(count, dtype=np.uint8):
         nonlocal position
-        start, position = position, position + count * np.dtype(dtype).itemsize
+        start = position
+        position += count * np.dtype(dtype).itemsize
         if position > len(data):
             raise ValueError("it is truncated")
         return data[start:position].view(dtype)
 
     [count] = take(1, "<u8").tolist()
-    headers = [take(4, "<u8").tolist() for _ in range(count)]
-    names = [take(length).tobytes().rstrip(b"\0").decode() for length, *_ in headers]
-    shapes = [take(rank, "<i4").tolist() for _, _, rank, _ in headers]
-    take(*take(1, "<u8").tolist())  # padding
+    headers = [_Header(*take(4, "<u8").tolist()) for _ in range(count)]
+    names = [take(header.name_length).tobytes().rstrip(b"\0").decode() for header in headers]
+    shapes = [take(header.rank, "<i4").tolist() for header in headers]
+    [padding] = take(1, "<u8").tolist()
+    take(padding)
     entries = {}
-    for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
+    for name, header, shape in zip(names, headers, shapes, strict=True):
         if name in entries:
             raise ValueError(f"it has two tensors {name}")
-        entries[name] = shape, _array_reader(path, name, kind, shape, take(length))
+        content = take(header.length)
+        entries[name] = (shape, _array_reader(path, name, header.kind, shape, content))
     if position != len(data):
         raise ValueError(f"it has {len(data) - position} surplus bytes")
     return entries
+
+
+class _Header(NamedTuple):
+    """Of a tensor in a binary file."""
+
+    name_length: int
+    kind: int
+    rank: int
+    length: int  # of its values and padding, in bytes
 
 
 def _array_reader(path, name, kind, shape, content):
@@ -125,18 +142,24 @@ def _array_reader(path, name, kind, shape, content):
     `content` is uint8: the values, the scale of a quantized tensor, and padding.
     """
     number, size = divmod(kind, 0x100)
-    is_embedding, is_quantized = "Wemb" in name, number > 0x40
-    is_misplaced = is_embedding and number == 0x100  # this class is of transposed matrices only
-    is_misplaced |= (number == 0x1) != (name == SETTINGS)
-    if number not in _CLASSES or is_misplaced:
+    is_embedding = "Wemb" in name
+    is_quantized = number > 0x40
+    is_supported = number in _CLASSES
+    if number == 0x100 and is_embedding:  # this class is of transposed matrices only
+        is_supported = False
+    if (number == 0x1) != (name == SETTINGS):  # text
+        is_supported = False
+    if not is_supported:
         raise CheckpointError(
             f"{path}: {name} is of the type {kind:#x}, which is not supported. If the matrices are "
             "packed for one processor, use the file from before, or convert it to intgemm8."
         )
     if len(shape) > 8 or min(shape, default=1) < 1:
         raise ValueError(f"{name} has {len(shape)} axes of the lengths {shape[:8]}")
-    dtype, end = np.dtype(f"<{_CLASSES[number]}{size}"), math.prod(shape) * size
-    if not 0 <= len(content) - end - 4 * is_quantized < _ALIGNMENT:
+    dtype = np.dtype(f"<{_CLASSES[number]}{size}")
+    end = math.prod(shape) * size
+    scale_size = 4 if is_quantized else 0
+    if not 0 <= len(content) - end - scale_size < _ALIGNMENT:
         raise ValueError(f"{name} has {len(content)} bytes, which do not match its shape")
 
     def read():
@@ -146,9 +169,10 @@ def _array_reader(path, name, kind, shape, content):
         [scale] = struct.unpack("<f", content[end : end + 4])
         if not 0 < scale < math.inf:
             raise ValueError(f"its scale is {scale}")
-        # Matrices other than embeddings are stored transposed, [out, in], but their shape is not.
-        matrix = values.reshape(shape if is_embedding else shape[::-1])
-        matrix = matrix.astype(np.float32) / np.float32(scale)
-        return matrix if is_embedding else matrix.T
+        values = values.astype(np.float32) / np.float32(scale)
+        if is_embedding:
+            return values.reshape(shape)
+        # Other matrices are stored transposed, [out, in], but their shape is not.
+        return values.reshape(shape[::-1]).T
 
     return read

@@ -36,9 +36,9 @@ def unpacked(path):
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(path) as archive:
-                files = [x for x in archive.infolist() if x.filename.endswith(FILES)]
-                files = [x for x in files if pathlib.PurePosixPath(x.filename).name == x.filename]
-                archive.extractall(folder, files)
+                names = [name for name in archive.namelist() if name.endswith(FILES)]
+                names = [name for name in names if pathlib.PurePosixPath(name).name == name]
+                archive.extractall(folder, names)
         except OSError:
             raise
         except Exception as error:  # each compression method raises its own
@@ -61,8 +61,10 @@ def model_file(path):
     The path may also be that of the weights. Raises `CheckpointError` if there are none or several.
     """
     if path.is_file():
-        configs = _configs(path.parent).values()
-        return path, next((each for each in configs if path.name in each["models"]), {})
+        for config in _configs(path.parent).values():
+            if path.name in config["models"]:
+                return path, config
+        return path, {}
     configs = _configs(path)
     if _CONFIG in configs:
         configs = {_CONFIG: configs[_CONFIG]}
@@ -80,14 +82,17 @@ def model_file(path):
 def _configs(folder):
     """{name: content} of the configurations; `models` and `vocabs` are lists of names of files."""
     found = {}
-    for file in filter(pathlib.Path.is_file, sorted(folder.glob("*.yml"))):
+    for file in sorted(folder.glob("*.yml")):
+        if not file.is_file():
+            continue
         text = file.read_text(encoding="utf-8-sig", errors="replace")
         if re.search("^models *:", text, re.MULTILINE):
             config = read_yaml(file, text)
             for name in ("models", "vocabs"):
-                named = config.get(name) or []
-                named = named if isinstance(named, list) else [named]
-                config[name] = [pathlib.PurePosixPath(str(each)).name for each in named]
+                paths = config.get(name) or []
+                if not isinstance(paths, list):
+                    paths = [paths]
+                config[name] = [pathlib.PurePosixPath(str(path)).name for path in paths]
             # a vocabulary may have a piece "models"
             if any(name.endswith((".npz", ".bin")) for name in config["models"]):
                 found[file.name] = config
@@ -96,12 +101,14 @@ def _configs(folder):
 
 def vocab_files(file, config):
     """Returns for source and target (SentencePiece model, vocabulary or None), two paths."""
-    folder, found = file.parent, []
+    folder = file.parent
     named = [folder / name for name in config.get("vocabs", ())]
-    for index, (side, short) in enumerate((("source", "src"), ("target", "trg"))):
-        patterns = f"*.fsv {short}vocab*.spm *{short}.vocab vocab*.spm *vocab*.yml {side}.spm *.spm"
-        globbed = (sorted(folder.glob(pattern)) for pattern in patterns.split())
-        files = [named[-index]] if named else next(filter(None, globbed), [])
+    found = []
+    for side, short in (("source", "src"), ("target", "trg")):
+        if named:
+            files = [named[0] if side == "source" else named[-1]]
+        else:
+            files = _vocab_files(folder, side, short)
         if len(files) != 1:
             names = ", ".join(each.name for each in files) or "none"
             raise CheckpointError(
@@ -121,10 +128,31 @@ def vocab_files(file, config):
     return found
 
 
+def _vocab_files(folder, side, short):
+    """The files that match the first of these patterns with matches."""
+    patterns = (
+        "*.fsv",
+        f"{short}vocab*.spm",
+        f"*{short}.vocab",
+        "vocab*.spm",
+        "*vocab*.yml",
+        f"{side}.spm",
+        "*.spm",
+    )
+    for pattern in patterns:
+        files = sorted(folder.glob(pattern))
+        if files:
+            return files
+    return []
+
+
 def shortlist_file(file, config):
     """Returns the path of the lexical shortlist beside a model."""
-    names = [pathlib.PurePosixPath(str(name)).name for name in config.get("shortlist") or ()][:1]
-    files = [file.parent / name for name in names] or sorted(file.parent.glob("lex*.bin"))
+    named = config.get("shortlist")
+    if named:  # the path, and numbers
+        files = [file.parent / pathlib.PurePosixPath(str(named[0])).name]
+    else:
+        files = sorted(file.parent.glob("lex*.bin"))
     if len(files) != 1 or not files[0].is_file():
         names = ", ".join(each.name for each in files) or "lex*.bin"
         raise CheckpointError(f"{file.parent} must contain one lexical shortlist: {names}.")

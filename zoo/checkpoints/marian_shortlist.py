@@ -42,5 +42,8 @@ def read(path, sizes, pad, shared):
     # Tokens that the file does not know have no candidates; nor has the padding token.
     every = np.full(sizes[0] + 1, offsets[-1], np.int64)
     every[:num_offsets] = offsets[: sizes[0] + 1]
-    tokens = (tokens + (tokens >= pad)).astype(np.int32)
-    return Shortlist(tokens, np.insert(every, pad, every[pad]), always + (always > pad), shared)
+    every = np.insert(every, pad, every[pad])
+    tokens = np.where(tokens >= pad, tokens + 1, tokens).astype(np.int32)
+    if always > pad:
+        always += 1
+    return Shortlist(tokens, every, always, shared)

@@ -32,9 +32,9 @@ _STARTS = {  # first bytes of files that are not what their name says
 def advice(names):
     """Returns a sentence about the names of files in a folder or of tensors in a file, or ""."""
     for pattern, text in _ADVICE.items():
-        name = next(filter(re.compile(pattern).search, names), None)
-        if name is not None:
-            return f" {name} is {text}."
+        for name in names:
+            if re.search(pattern, name):
+                return f" {name} is {text}."
     return ""
 
 
@@ -44,4 +44,7 @@ def disguised(path):
         head = file.read(300)
     if head[257:262] == b"ustar":
         return "it is an archive: unpack it"
-    return next((text for start, text in _STARTS.items() if head.startswith(start)), "")
+    for start, text in _STARTS.items():
+        if head.startswith(start):
+            return text
+    return ""

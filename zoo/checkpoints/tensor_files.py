@@ -14,10 +14,11 @@ from zoo.errors import CheckpointError, UserError, needed
 
 SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt", ".ckpt", ".tar")  # timm: .pth.tar
 # In order of preference, as in transformers.
-WEIGHTS = tuple(
-    f"{name}{ending}"
-    for name in ("model.safetensors", "pytorch_model.bin")
-    for ending in ("", ".index.json")
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
 )
 
 
@@ -44,7 +45,9 @@ def read_file(path):
     try:
         if path.suffix == ".npz":
             return Tensors(path, npz_entries(path))
-        return (_safetensors if path.suffix == ".safetensors" else torch_file.read)(path)
+        if path.suffix == ".safetensors":
+            return _safetensors(path)
+        return torch_file.read(path)
     except UserError:
         raise
     except Exception as error:  # each library, and a damaged pickle, raises its own
@@ -85,6 +88,9 @@ def npz_entries(path):
     """The entries of a NumPy archive, see `Tensors`."""
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)
-    # NumPy stores bfloat16 as two bytes without a dtype.
-    arrays = {k: a.view(ml_dtypes.bfloat16) if a.dtype == "V2" else a for k, a in arrays.items()}
-    return {k: (a.shape, functools.partial(arrays.get, k)) for k, a in arrays.items()}
+    for name, array in arrays.items():
+        if array.dtype == "V2":  # NumPy stores bfloat16 as two bytes without a dtype
+            arrays[name] = array.view(ml_dtypes.bfloat16)
+    return {
+        name: (array.shape, functools.partial(arrays.get, name)) for name, array in arrays.items()
+    }

@@ -30,7 +30,8 @@ class Tensors(Mapping):
     """
 
     def __init__(self, path, entries):
-        self.path, self.entries = path, entries
+        self.path = path
+        self.entries = entries
         self.shapes = {name: tuple(shape) for name, (shape, _) in entries.items()}
 
     def __getitem__(self, name):
@@ -53,19 +54,23 @@ class Tensors(Mapping):
         """Returns the shape of a tensor that the model must have, with `length` axes."""
         shape = self.shapes.get(name)
         if shape is None or len(shape) != length:
-            expected = f"{self.path} has no tensor {name} of {length} axes, which every model has"
-            raise CheckpointError(f"{expected}. Its shape is {shape}." if shape else f"{expected}.")
+            message = f"{self.path} has no tensor {name} of {length} axes, which every model has."
+            if shape:
+                message += f" Its shape is {shape}."
+            raise CheckpointError(message)
         return shape
 
     def renamed(self, rename):
         """Returns the same tensors with the names `rename(name)`, which must be different."""
-        entries, before = {}, {}
+        entries = {}
+        old_names = {}
         for name, entry in self.entries.items():
             new = rename(name)
-            if new in before:
-                both = " and ".join(sorted([before[new], name]))
+            if new in old_names:
+                both = " and ".join(sorted([old_names[new], name]))
                 raise CheckpointError(f"{self.path}: {both} are the same tensor of the model.")
-            entries[new], before[new] = entry, name
+            entries[new] = entry
+            old_names[new] = name
         return Tensors(self.path, entries)
 
     def unwrapped(self, anchor, averaged=True):
@@ -91,14 +96,13 @@ class Tensors(Mapping):
                 f"{self.path} has no tensor {anchor}, which every model has, but others, such as "
                 f"{next(iter(self), None)}.{advice([self.path.name]) or advice(self)}"
             )
-        prefix = tensors._chosen(prefixes, averaged)
+        prefix = tensors._chosen_prefix(prefixes, averaged)
         around = _beginnings(prefix)
-        # where the prefixes of other models begin to differ
-        others = [[each for each in _beginnings(p) if each not in around] for p in prefixes]
-        others = tuple(beginnings[0] for beginnings in others if beginnings)
-        names, unused = {}, collections.Counter()
+        others = tuple(_beginnings_of_others(prefixes, around))
+        names = {}  # {name in the file: name without the prefix}
+        unused = collections.Counter()
         for name in tensors:
-            beginning = max(filter(name.startswith, around), key=len)
+            beginning = max((each for each in around if name.startswith(each)), key=len)
             rest = name.removeprefix(beginning)
             part = re.split("[./]", rest)[0]
             is_head = _HEAD.fullmatch(part) and prefix + rest not in tensors
@@ -114,11 +118,11 @@ class Tensors(Mapping):
         used = Tensors(self.path, {name: tensors.entries[name] for name in names})
         return used.renamed(names.get)
 
-    def _chosen(self, prefixes, averaged):
-        """Selects the prefix of the model to load, see `unwrapped`."""
+    def _chosen_prefix(self, prefixes, averaged):
+        """The prefix of the model to load, see `unwrapped`."""
         averages = [prefix for prefix in prefixes if AVERAGED.search(prefix)]
         others = [prefix for prefix in prefixes if prefix not in averages]
-        candidates = (averages or others) if averaged else others
+        candidates = averages if averaged and averages else others
         listed = ", ".join(prefix[:-1] or "names without a prefix" for prefix in prefixes)
         if not candidates:
             raise CheckpointError(
@@ -134,9 +138,13 @@ class Tensors(Mapping):
 
     def _check_average(self, prefix, others):
         """Raises `CheckpointError` if averaged weights lack tensors of the others, except masks."""
-        for other in filter(None, others):
-            for name in filter(lambda name: name.startswith(other) and "mask" not in name, self):
-                if self.shapes[name] != self.shapes.get(prefix + name.removeprefix(other)):
+        for other in others:
+            if not other:
+                continue
+            for name, shape in self.shapes.items():
+                if not name.startswith(other) or "mask" in name:
+                    continue
+                if self.shapes.get(prefix + name.removeprefix(other)) != shape:
                     raise CheckpointError(
                         f"{self.path}: {prefix[:-1]} lacks {name} or has it in another shape. Pass "
                         f"ema=False for {other[:-1]}."
@@ -146,14 +154,27 @@ class Tensors(Mapping):
         """Splits tensors [L, ...] whose names begin with `stack` into L that begin with `block`."""
         entries = {}
         for name, (shape, read) in self.entries.items():
-            if not (name.startswith(stack) and shape):
-                entries[name] = shape, read
+            if not name.startswith(stack) or not shape:
+                entries[name] = (shape, read)
                 continue
             read = functools.cache(read)
             for index in range(shape[0]):
                 one = name.replace(stack, block.replace("{i}", str(index)), 1)
-                entries[one] = shape[1:], lambda read=read, index=index: read()[index]
+                entries[one] = (shape[1:], functools.partial(_part, read, index))
         return Tensors(self.path, entries)
+
+
+def _part(read, index):
+    return read()[index]
+
+
+def _beginnings_of_others(prefixes, around):
+    """Yields where the prefixes of other models begin to differ from the beginnings `around`."""
+    for prefix in prefixes:
+        for beginning in _beginnings(prefix):
+            if beginning not in around:
+                yield beginning
+                break
 
 
 def _beginnings(prefix):

@@ -45,12 +45,12 @@ class _Tensor(NamedTuple):
     def read(self, data):
         """Returns the array; `data` is a function from the key of a storage to its bytes."""
         key, dtype = self.storage
-        size = np.dtype(dtype).itemsize
-        last = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides))
         if 0 in self.shape:
             return np.zeros(self.shape, dtype)
         if self.offset < 0 or min(self.strides, default=0) < 0:
             raise ValueError("a tensor begins before its storage")
+        size = np.dtype(dtype).itemsize
+        last = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides))
         flat = np.frombuffer(data(key), dtype, last + 1, self.offset * size)
         strides = [stride * size for stride in self.strides]
         return np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False)
@@ -66,7 +66,10 @@ def read(path):
         ValueError: if it contains no tensors, or tensors of an unsupported type. A damaged file
             raises other errors, too.
     """
-    content, data = (_from_zip if zipfile.is_zipfile(path) else _from_pickles)(path)
+    if zipfile.is_zipfile(path):
+        content, data = _from_zip(path)
+    else:
+        content, data = _from_pickles(path)
     tensors = _flat(content) if isinstance(content, dict) else {}
     if not tensors:
         raise ValueError("it contains no tensors by name")
@@ -87,7 +90,8 @@ def _from_zip(path):
     if archive.getinfo(main).compress_type != zipfile.ZIP_STORED:
         raise ValueError("its pickle is compressed, which might expand to any size")
     with archive.open(main) as file:
-        return _Unpickler(file).load(), lambda key: archive.read(f"{folder}data/{key}")
+        content = _Unpickler(file).load()
+    return content, lambda key: archive.read(f"{folder}data/{key}")
 
 
 def _from_pickles(path):
@@ -98,12 +102,17 @@ def _from_pickles(path):
         for _ in range(2):  # version, machine
             _Unpickler(file).load()
         unpickler = _Unpickler(file)
-        content, keys, position = unpickler.load(), _Unpickler(file).load(), file.tell()
-    data, storages = np.memmap(path, np.uint8, "r"), {}
-    for key in keys:
-        count, position = int.from_bytes(data[position : position + 8], "little"), position + 8
+        content = unpickler.load()
+        keys = _Unpickler(file).load()
+        position = file.tell()
+    data = np.memmap(path, np.uint8, "r")
+    storages = {}
+    for key in keys:  # of each storage the number of values, and the values
+        count = int.from_bytes(data[position : position + 8], "little")
+        position += 8
         size = count * np.dtype(unpickler.dtypes[key]).itemsize
-        storages[key], position = data[position : position + size], position + size
+        storages[key] = data[position : position + size]
+        position += size
     if position > len(data):
         raise ValueError("it is truncated")
     return content, storages.__getitem__
@@ -111,14 +120,17 @@ def _from_pickles(path):
 
 def _flat(content):
     """Flattens nested dicts to {"model/head.weight": tensor}; each dict occurs once."""
-    found, seen, left = {}, set(), [("", content)]
+    found = {}
+    seen = set()
+    left = [("", content)]
     while left:
         name, value = left.pop()
         if isinstance(value, _Tensor):
             found[_ATTRIBUTES.sub(lambda match: "." * len(match[1]), name)] = value
         elif isinstance(value, dict) and id(value) not in seen and len(name) < 1000:
             seen.add(id(value))
-            left += [(f"{name}/{key}" if name else key, value[key]) for key in reversed(value)]
+            for key in reversed(value):
+                left.append((f"{name}/{key}" if name else key, value[key]))
     return found
 
 
@@ -154,13 +166,20 @@ class _Unpickler(pickle._Unpickler):  # the one in C allocates as much memory as
         super().__init__(file, encoding="latin1")
         self.dtypes = {}  # of each storage
 
+    def load_empty(self):
+        self.append(_StandIn())
+
     def load_filled(self):
         self.pop_mark()
         self.append(_StandIn())
 
-    empty, filled = pickle.EMPTY_DICT + pickle.EMPTY_SET, pickle.DICT + pickle.FROZENSET
-    dispatch = pickle._Unpickler.dispatch | dict.fromkeys(filled, load_filled)
-    dispatch |= dict.fromkeys(empty, lambda self: self.append(_StandIn()))
+    dispatch = {
+        **pickle._Unpickler.dispatch,
+        pickle.EMPTY_DICT[0]: load_empty,
+        pickle.EMPTY_SET[0]: load_empty,
+        pickle.DICT[0]: load_filled,
+        pickle.FROZENSET[0]: load_filled,
+    }
 
     def find_class(self, module, name):
         known = {
@@ -185,5 +204,5 @@ class _Unpickler(pickle._Unpickler):  # the one in C allocates as much memory as
             return name
         if name not in _DTYPES:
             raise ValueError(f"it has tensors of an unsupported type, {name}")
-        dtype = self.dtypes[key] = _DTYPES[name]
-        return key, dtype
+        self.dtypes[key] = _DTYPES[name]
+        return key, _DTYPES[name]
