@@ -65,7 +65,7 @@ def search_settings(folder, config, special, applied=(*_SEARCH, "max_new_tokens"
         options.pop("min_length", None)
     bad_words = settings.get("bad_words_ids", ())
     suppressed = {word[0] for word in bad_words if len(word) == 1}
-    suppressed -= {special.end, special.pad}
+    suppressed = {id for id in suppressed if id not in (special.end, special.pad)}
     if suppressed:
         suppressed.update(options.get("suppress_tokens", ()))
         options["suppress_tokens"] = sorted(suppressed)
