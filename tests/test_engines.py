@@ -30,7 +30,7 @@ TEXTS = ["dog", "", "The cat sat.", "ñandú\u0301 你好"]
 SPECIAL = {
     "as trained": {},
     "Marian": {"special_tokens": SpecialTokens(PAD_ID, EOS_ID, PAD_ID), "length_offset": 0.0},
-    "mBART": {"special_tokens": SpecialTokens(EOS_ID, EOS_ID, PAD_ID, first=7)},
+    "mBART": {"special_tokens": SpecialTokens(EOS_ID, EOS_ID, PAD_ID, prefix=(7,))},
 }
 
 

@@ -92,7 +92,7 @@ def test_what_marian_does_not_have_is_named(tmp_path):
     other = zoo.load(tmp_path / "m2m100", src_lang="en", tgt_lang="es")
     with pytest.raises(CheckpointError) as raised:
         zoo.save_hf(other, tmp_path / "hf")
-    for what in ("norm='pre'", "'offset': 2", "special_tokens.first", "the source tokenizer"):
+    for what in ("norm='pre'", "'offset': 2", "special_tokens.prefix", "the source tokenizer"):
         assert what in str(raised.value)
     trained = train_tokenizer(["a b"])
     model = zoo.transformer(

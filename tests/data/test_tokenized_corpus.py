@@ -39,7 +39,7 @@ def test_a_batch():
 
 def test_other_special_tokens():
     """Those of M2M100: the end token starts, and the first label is a language code."""
-    special = SpecialTokens(start=2, end=2, pad=1, first=99)
+    special = SpecialTokens(start=2, end=2, pad=1, prefix=(99,))
     given = [("abc", "a"), ("b", "bcde"), ("a", "bcd")]
     pairs = encode_pairs(given, Letters(), Letters(50), 5, "train", special)
     assert (len(pairs), pairs.num_tokens) == (2, 8)

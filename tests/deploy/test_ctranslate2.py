@@ -130,7 +130,7 @@ def test_other_tokens(tmp_path):
     other = SentencePieceTokenizer(
         tokenizer.model, swapped, tokenizer.unknown, control, tokenizer.vocab_size, prefix=(270,)
     )
-    special = translator.special_tokens._replace(first=280)
+    special = translator.special_tokens._replace(prefix=(280,))
     translator = Translator(translator.model, other, other, special_tokens=special)
     folder = zoo.export(translator, tmp_path / "1", format="ctranslate2", length_penalty=0.0)
     driver = program(folder).Translator(folder)

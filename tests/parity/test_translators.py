@@ -145,7 +145,7 @@ def test_the_loss_of_training(case):
             attention_mask=(source != special.pad).long(),
             labels=torch.tensor(np.where(weights > 0, labels, -100)).long(),
         ).loss
-    assert (labels[:, 0] == special.first).all() or special.first is None
+    assert (labels[:, : len(special.prefix)] == special.prefix).all()
     assert abs(float(found) - float(expected)) < 1e-4 < 1 < float(expected)
 
 
@@ -179,7 +179,7 @@ def test_tokens_of_several_languages(case, request):
     expected = tokenizer(texts, add_special_tokens=False)["input_ids"]
     assert translator.target_tokenizer.encode(texts) == expected
     assert translator.source_tokenizer.encode(texts) == [[ids[0], *row] for row in expected]
-    assert translator.special_tokens.first == ids[1]
+    assert translator.special_tokens.prefix == (ids[1],)
     decoded = tokenizer.batch_decode(expected, skip_special_tokens=True)
     assert translator.target_tokenizer.decode(expected) == [text.strip() for text in decoded]
 
@@ -235,7 +235,7 @@ def generated(case, beams, prefix=(), **options):
         max_length=LENGTH + 1,
         max_new_tokens=None,
         bad_words_ids=[[special.pad]],
-        forced_bos_token_id=None if prefix else special.first,
+        forced_bos_token_id=None if prefix or not special.prefix else special.prefix[0],
         **{"forced_eos_token_id": None, **options},
     )
     return [strip(row[1:].tolist(), special) for row in tokens]
@@ -287,7 +287,7 @@ def test_a_given_beginning(case, beams=4):
     translator, prefix = case[2], TEXTS[1].split()[0]
     special, options = translator.special_tokens, OPTIONS["all"]
     [ids] = translator.target_tokenizer.encode([prefix])
-    code = [] if special.first is None else [special.first]
+    code = [*special.prefix]
     expected = generated(case, beams, [*code, *ids], **options)
     assert searched(case, beams, target_prefix=prefix, **options) == expected
     [start] = translator.target_tokenizer.decode([ids])

@@ -145,8 +145,8 @@ def tokenizer(path, *args, **kwargs):
 def translator(folder, config, model, tokenizers, special):
     """Creates the translator, which searches as the files of the folder say."""
     search, options = search_settings(folder, config, special)
-    if special.first is None:
-        special = special._replace(first=search.get("forced_bos_token_id"))
+    if not special.prefix and "forced_bos_token_id" in search:
+        special = special._replace(prefix=(search["forced_bos_token_id"],))
     if "max_new_tokens" in search:
         length = search["max_new_tokens"]
     elif "max_length" in search:

@@ -132,7 +132,7 @@ class EncodedTexts(TokenExamples):
     """
 
     def __init__(self, texts, tokenizer, max_length):
-        rows = encode(tokenizer, texts.texts, math.inf, SPECIAL_TOKENS.end, SPECIAL_TOKENS.start)
+        rows = encode(tokenizer, texts.texts, math.inf, SPECIAL_TOKENS.end, [SPECIAL_TOKENS.start])
         self.truncated = sum(len(row) > max_length for row in rows)
         self._labels = texts.labels
         sequences = Sequences.concatenated([truncated(row, max_length) for row in rows])

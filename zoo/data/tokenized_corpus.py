@@ -63,13 +63,13 @@ def encode_pairs(
         max_length: maximum number of tokens of a source or target, including control ids; pairs
             with a longer side are left out.
         name: name of the split, such as "train".
-        special: `zoo.decoding.SpecialTokens` of the model; its `first`, if any, is the first label
-            of each pair.
+        special: `zoo.decoding.SpecialTokens` of the model; the labels of each pair begin with its
+            `prefix`.
 
     Raises:
         DataError: if there are no pairs, or all are too long.
     """
-    first = [special.start] + ([] if special.first is None else [special.first])
+    beginning = [special.start, *special.prefix]  # of a target
 
     def encoded():
         """Yields the source and the target of each pair that is not too long."""
@@ -79,7 +79,7 @@ def encode_pairs(
             for source, target in zip(
                 source_tokenizer.encode(sources), target_tokenizer.encode(targets)
             ):
-                pair = [*source, special.end], [*first, *target]
+                pair = [*source, special.end], [*beginning, *target]
                 if max(map(len, pair)) <= max_length:
                     yield from pair
 

@@ -8,5 +8,7 @@ are the end token as well. What else may come next is one function of logits (lo
 
 # ruff: noqa: F401
 from zoo.decoding.beam import BeamState, beam_search
+from zoo.decoding.greedy import greedy_search
+from zoo.decoding.hypotheses import Hypotheses, LengthPenalty, length_penalty
 from zoo.decoding.logits import LogitsProcessor, SearchOptions, SpecialTokens, excluded
-from zoo.decoding.search import Hypotheses, LengthPenalty, greedy_search, length_penalty, sample
+from zoo.decoding.sampling import sample

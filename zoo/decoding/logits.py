@@ -1,11 +1,16 @@
-"""Options of all searches, and the logits processor that applies them.
+"""The options of all searches, as rules that change the logits of the next token.
 
-Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary, P tokens
-that precede.
+Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary, P tokens of a
+prompt, F tokens of a prefix. A search can be given two kinds of tokens::
+
+    prompt                       hypothesis
+    a text to be continued       prefix             new tokens
+    read at once                 forced             chosen, one by one
+
+Without a prompt, the start token takes its place.
 """
 
 import math
-from numbers import Integral
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -21,28 +26,27 @@ class SpecialTokens(NamedTuple):
         start: the input of the first step.
         end: the token that ends a hypothesis.
         pad: padding after the end; it may be the end token, as in GPT-2.
-        first: the token, if given, that every hypothesis begins with, such as a language code. Or
-            the tokens int [B, P], followed by padding, that the hypotheses of each sentence begin
-            with, such as a prefix; the length penalty does not count these.
+        prefix: the tokens that every hypothesis begins with, such as a language code; empty by
+            default.
     """
 
     start: int
     end: int
     pad: int
-    first: Any = None
+    prefix: tuple = ()
 
 
 class SearchOptions(NamedTuple):
     """Options of all searches, as in `generate` of transformers; the defaults have no effect.
 
-    Given tokens, which are the start token, a prompt and `SpecialTokens.first`, count for
-    repetitions and lengths, but are themselves not restricted. If no token is allowed, the
-    hypothesis ends.
+    The start token, a prompt and a prefix count for repetitions and lengths, but are not restricted
+    themselves. If no token is allowed, the hypothesis ends.
 
     Fields:
         min_length: minimum number of tokens before the end token, including the prompt, or the
             start token of a translation.
-        min_new_tokens: minimum number of tokens between the given ones and the end token.
+        min_new_tokens: minimum number of tokens before the end token, without the prompt and the
+            prefix of a search. `SpecialTokens.prefix` counts.
         no_repeat_ngram_size: if n > 0, no n tokens in a row occur twice. Source: Paulus et al.
             2017, "A Deep Reinforced Model for Abstractive Summarization", section 2.5.
         repetition_penalty: logits of tokens that have occurred are divided by it if they are
@@ -62,68 +66,87 @@ class SearchOptions(NamedTuple):
     forced_eos: bool = False
 
 
-def excluded(special, options):
-    """The ids that are never generated, a sorted list.
+class Forced(NamedTuple):
+    """The next token where only one is possible.
 
-    They are `suppress_tokens`, and the start token and padding unless they are the end token.
+    Fields:
+        token: int32 [B, 1], or [1, 1] for all sentences.
+        is_forced: bool, of the same shape, whether there is only this one.
     """
-    return sorted({special.start, special.pad} - {special.end} | {*options.suppress_tokens})
+
+    token: Any
+    is_forced: Any
 
 
 class LogitsProcessor:
-    """Applies `SearchOptions` to logits.
+    """Applies `SearchOptions` to logits: the rules are listed in `__call__`.
 
     Args:
         special: `SpecialTokens`.
         max_length: maximum number of tokens of a hypothesis, int [], [1] or [B].
-        before: int [B, P], the tokens before a hypothesis; by default the start token.
+        prompt: int [B, P], tokens before the hypotheses; the last one is the input of the first
+            step. By default the start token.
+        prefix: int [B, F], tokens that the hypotheses of each sentence begin with, then padding.
+            The length penalty does not count them. By default those of `special`, which it counts.
         **options: fields of `SearchOptions`.
     """
 
-    def __init__(self, special, max_length, before=None, **options):
-        self.special, self.options = special, SearchOptions(**options)
-        self.max_length = ops.reshape(ops.convert_to_tensor(max_length, "int32"), (-1, 1))
-        self.before, self.first, self.given = before, None, 0  # how many the penalty leaves out
-        if isinstance(special.first, Integral):
-            self.first = ops.convert_to_tensor([[special.first]], "int32")
-        elif special.first is not None:
-            self.first = ops.convert_to_tensor(special.first, "int32")
-            is_given = ops.cast(self.first != special.pad, "int32")
-            self.given = ops.sum(is_given, axis=1, keepdims=True)
+    def __init__(self, special, max_length, prompt=None, prefix=None, **options):
+        self.special = special
+        self.options = SearchOptions(**options)
+        self.max_length = ops.convert_to_tensor(max_length, "int32")
+        self.max_length = ops.reshape(self.max_length, (-1, 1))  # [B, 1] or [1, 1]
+        self.prompt = prompt
+        self.prefix = None
+        self.prefix_length = 0  # that the length penalty does not count
+        if prefix is not None:
+            self.prefix = ops.convert_to_tensor(prefix, "int32")  # [B, F]
+            is_token = ops.cast(self.prefix != special.pad, "int32")
+            self.prefix_length = ops.sum(is_token, axis=1, keepdims=True)  # [B, 1]
+        elif special.prefix:
+            self.prefix = ops.convert_to_tensor([special.prefix], "int32")  # [1, F]
 
     def __call__(self, logits, tokens, position):
         """Returns the logits, with minus infinity for tokens that are not allowed.
 
         Args:
             logits: float32 [B, K, V]; log-probabilities in beam search.
-            tokens: int32 [B, K, T], of which the first `position` are known.
+            tokens: int32 [B, K, T], the hypotheses.
+            position: int32 [], how many of their tokens are known.
         """
-        special, options = self.special, self.options
-        token = ops.arange(logits.shape[-1], dtype="int32")
-        never = ops.convert_to_tensor(excluded(special, options), "int32")
-        forbidden = ops.any(token[:, None] == never, axis=-1)
-        history, size = self._history(tokens), logits.shape[-1]
-        length = position + ops.shape(history)[2] - ops.shape(tokens)[2]
+        special = self.special
+        options = self.options
+        vocabulary = ops.arange(logits.shape[-1], dtype="int32")  # [V]
+        history = self._history(tokens)  # [B, K, P + T]
+        prompt_length = ops.shape(history)[2] - ops.shape(tokens)[2]
+        length = position + prompt_length  # how many tokens of the history are known
+
+        # 1. Tokens that have occurred become less likely
         if options.repetition_penalty != 1:
-            occurred = _chosen(history, ops.arange(ops.shape(history)[2]) < length, size)
-            penalty = options.repetition_penalty
-            penalized = ops.where(logits < 0, logits * penalty, logits / penalty)
-            logits = ops.where(occurred, penalized, logits)
+            logits = penalize_repetitions(logits, history, length, options.repetition_penalty)
+
+        # 2. Some tokens are forbidden
+        forbidden = are_among(vocabulary, excluded(special, options))  # [V]
         if options.no_repeat_ngram_size:
-            repeats = _repeats(history, length, options.no_repeat_ngram_size)
-            forbidden = forbidden | _chosen(history, repeats, size)
+            repeated = repeated_ngrams(vocabulary, history, length, options.no_repeat_ngram_size)
+            forbidden = forbidden | repeated  # [B, K, V]
         if options.min_length or options.min_new_tokens:
-            is_early = position < self.given + options.min_new_tokens
+            is_early = position < self.prefix_length + options.min_new_tokens
             is_early = ops.reshape(is_early | (length < options.min_length), (-1, 1, 1))
-            forbidden = forbidden | ((token == special.end) & is_early)
+            forbidden = forbidden | ((vocabulary == special.end) & is_early)
         allowed = ops.where(forbidden & ~ops.isnan(logits), NEG_INF, logits)  # NaN is an error
+
+        # 3. If nothing else is left, the hypothesis ends
         if options.no_repeat_ngram_size or options.suppress_tokens:
-            none = ops.max(allowed, axis=-1, keepdims=True) == NEG_INF
-            allowed = ops.where(none & (token == special.end), _LAST_RESORT, allowed)
+            is_nothing = ops.max(allowed, axis=-1, keepdims=True) == NEG_INF  # [B, K, 1]
+            is_last_resort = is_nothing & (vocabulary == special.end)
+            allowed = ops.where(is_last_resort, _LAST_RESORT, allowed)
+
+        # 4. A prefix, and the end token at the maximum length, are forced
         forced = self.forced(position)
         if forced is not None:
-            only = ops.where(token == forced[0][..., None], 0.0, NEG_INF)
-            allowed = ops.where(forced[1][..., None], only, allowed)
+            only = ops.where(vocabulary == forced.token[..., None], 0.0, NEG_INF)  # [B, 1, V]
+            allowed = ops.where(forced.is_forced[..., None], only, allowed)
         return allowed
 
     def first_input(self, rows):
@@ -131,46 +154,90 @@ class LogitsProcessor:
         return self._history(ops.zeros((*rows, 0), "int32"))[:, :, -1]
 
     def forced(self, position):
-        """(The token that must come next, bool: whether there is one), each [1, 1] or [B, 1].
-
-        None if no token is ever forced.
-        """
-        if self.first is None and not self.options.forced_eos:
+        """`Forced` of the token at a position; None if the options and the prefix force none."""
+        if self.prefix is None and not self.options.forced_eos:
             return None
-        token, is_forced = ops.full((1, 1), self.special.end, "int32"), ops.zeros((1, 1), "bool")
-        if self.first is not None:
-            count = ops.shape(self.first)[1]
-            token = ops.take(self.first, ops.minimum(position, count - 1), axis=1)[:, None]
+        token = ops.full((1, 1), self.special.end, "int32")
+        is_forced = ops.zeros((1, 1), "bool")
+        if self.prefix is not None:
+            count = ops.shape(self.prefix)[1]
+            place = ops.minimum(position, count - 1)
+            token = ops.take(self.prefix, place, axis=1)[:, None]  # [B, 1]
             is_forced = (position < count) & (token != self.special.pad)
         if self.options.forced_eos:
             is_last = position + 1 >= self.max_length
-            token, is_forced = ops.where(is_last, self.special.end, token), is_forced | is_last
-        return token, is_forced
+            token = ops.where(is_last, self.special.end, token)
+            is_forced = is_forced | is_last
+        return Forced(token, is_forced)
 
     def _history(self, tokens):
-        """All tokens [B, K, P + T]: those before the hypothesis, by default the start, and its."""
-        before = self.before
-        if before is None:
-            before = ops.full((ops.shape(tokens)[0], 1), self.special.start, "int32")
-        before = ops.repeat(before[:, None], ops.shape(tokens)[1], axis=1)
-        return ops.concatenate([before, tokens], axis=-1)
+        """The prompt, or the start token, and the hypotheses [B, K, T]: [B, K, P + T]."""
+        batch_size, beam_size, _ = ops.shape(tokens)
+        prompt = self.prompt
+        if prompt is None:
+            prompt = ops.full((batch_size, 1), self.special.start, "int32")
+        prompt = ops.repeat(prompt[:, None], beam_size, axis=1)  # [B, K, P]
+        return ops.concatenate([prompt, tokens], axis=-1)
 
 
-def _repeats(history, length, n):
-    """Which tokens of a history [B, K, T] follow the last n - 1 of its first `length` tokens."""
-    place = ops.arange(ops.shape(history)[2])
+def excluded(special, options):
+    """The ids that are never generated, a sorted list.
+
+    They are `suppress_tokens`, and the start token and padding unless they are the end token.
+    """
+    control = {special.start, special.pad} - {special.end}
+    return sorted(control.union(options.suppress_tokens))
+
+
+def are_among(vocabulary, ids):
+    """Whether each token of the vocabulary [V] is among a list of ids: bool [V]."""
+    ids = ops.convert_to_tensor(ids, "int32")
+    return ops.any(vocabulary[:, None] == ids, axis=-1)
+
+
+def penalize_repetitions(logits, history, length, penalty):
+    """Makes tokens that have occurred less likely, see `SearchOptions.repetition_penalty`.
+
+    Args:
+        logits: [B, K, V].
+        history: int32 [B, K, P + T], of which the first `length` tokens are known.
+    """
+    is_known = ops.arange(ops.shape(history)[2]) < length  # [P + T]
+    occurred = _are_chosen(history, is_known, logits.shape[-1])  # [B, K, V]
+    penalized = ops.where(logits < 0, logits * penalty, logits / penalty)
+    return ops.where(occurred, penalized, logits)
+
+
+def repeated_ngrams(vocabulary, history, length, n):
+    """Whether each token would complete n tokens in a row that have occurred: bool [B, K, V].
+
+    These are the tokens that follow a repetition of the last n - 1 tokens.
+
+    Args:
+        vocabulary: [V].
+        history: int32 [B, K, P + T], of which the first `length` tokens are known.
+    """
+    place = ops.arange(ops.shape(history)[2])  # [P + T]
     follows = (place >= n - 1) & (place < length)
     for distance in range(1, n):
-        last = ops.take(history, ops.maximum(length - distance, 0), axis=2)
-        follows = follows & (ops.roll(history, distance, axis=2) == last[..., None])
-    return follows
+        last = ops.take(history, ops.maximum(length - distance, 0), axis=2)  # [B, K]
+        earlier = ops.roll(history, distance, axis=2)  # the token `distance` places before each
+        follows = follows & (earlier == last[..., None])  # [B, K, P + T]
+    return _are_chosen(history, follows, vocabulary.shape[0])
 
 
-def _chosen(tokens, chosen, size):
-    """Whether each of V tokens is among tokens [B, K, T] that are chosen, a bool: [B, K, V]."""
-    rows, beams, _ = ops.shape(tokens)
-    index = ops.reshape(ops.arange(rows * beams), (rows, beams, 1)) * size + tokens
-    index, counts = ops.reshape(index, (-1, 1)), ops.where(chosen, ops.ones_like(tokens), 0)
-    none = ops.zeros((rows * beams * size,), "int32")
-    counts = ops.scatter_update(none, index, ops.reshape(counts, (-1,)), "add")
-    return ops.reshape(counts > 0, (rows, beams, size))
+def _are_chosen(tokens, chosen, vocab_size):
+    """Whether each token of the vocabulary is among those that are chosen: bool [B, K, V].
+
+    Args:
+        tokens: int32 [B, K, N].
+        chosen: bool, broadcastable to [B, K, N].
+    """
+    batch_size, beam_size, _ = ops.shape(tokens)
+    row = ops.reshape(ops.arange(batch_size * beam_size), (batch_size, beam_size, 1))
+    index = ops.reshape(row * vocab_size + tokens, (-1, 1))  # [B·K·N, 1]
+    counts = ops.where(chosen, ops.ones_like(tokens), 0)
+    counts = ops.reshape(counts, (-1,))  # [B·K·N]
+    none = ops.zeros((batch_size * beam_size * vocab_size,), "int32")
+    counts = ops.scatter_update(none, index, counts, "add")
+    return ops.reshape(counts > 0, (batch_size, beam_size, vocab_size))

@@ -42,7 +42,7 @@ def write(original, folder, dtype="float32", **options):
     (source, target), decodes, options = tokens, original.target_tokenizer, original.options()
     search = {
         "source_prefix": [source[id] for id in original.source_tokenizer.prefix],
-        "target_prefix": [] if special.first is None else [target[special.first]],
+        "target_prefix": [target[id] for id in special.prefix],
         "end": source[special.end],
         "suppressed": [target[id] for id in decoding.excluded(special, options)],
         "forced_eos": options.forced_eos,
@@ -66,9 +66,9 @@ def _check(original, folder, tokens, dtype):
     ids = ended[0], sides[1]  # CTranslate2 adds the end token of a translation
     texts = [[[words[id] for id in row] for row in ids] for ids, words in zip(ids, tokens)]
     scores = needed("ctranslate2").Translator(str(folder)).score_batch(*texts)
-    is_forced = special.first is not None  # the log-probability of the first token is then 0
-    found = [sum(one.log_probs[is_forced:]) for one in scores]
-    difference = np.abs(found - expected) / (shape[1] + 1 - is_forced)
+    forced = len(special.prefix)  # tokens whose log-probability is 0
+    found = [sum(one.log_probs[forced:]) for one in scores]
+    difference = np.abs(found - expected) / (shape[1] + 1 - forced)
     measured = {"largest_difference": float(difference.max())}
     measured["mean_difference"] = float(difference.mean())
     # The probabilities of random tokens are so small that only their logarithms differ.

@@ -88,9 +88,9 @@ class TranslatorSignatures(TextSignatures):
         same = tf.debugging.assert_equal(*sizes, "Each text needs one translation.")
         with tf.control_dependencies([same]):
             source, source_error = self._source(texts)
-        first = [] if self._special.first is None else [self._special.first]
-        control = first, [self._special.end]
-        target, target_error = self._encode(self._target_text, translations, *control)
+        target, target_error = self._encode(
+            self._target_text, translations, self._special.prefix, [self._special.end]
+        )
         error = tf.where(source_error == "", target_error, source_error)
         tokens = [self._dense(side) for side in (target, source)]
         sizes = [tf.shape(side)[1] for side in tokens]

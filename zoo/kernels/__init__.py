@@ -1,6 +1,6 @@
 """The same results in less time: switch it off, and everything still works.
 
-Layers, losses and searches are written for the reader of the papers. A plain function that takes
+Layers and losses are written for the reader of the papers. A plain function that takes
 most of the time somewhere has a kernel, which is named above it::
 
     @kernels.accelerated_by(kernels.attention)
@@ -8,8 +8,8 @@ most of the time somewhere has a kernel, which is named above it::
 
 A kernel takes the arguments of its plain function, and returns None for those for which it is not
 faster or less exact. `_RUNS` says where each of them runs; this is the only file that asks for the
-backend, the device and the compiler. All kernels but `top_k` are for TensorFlow on CPUs, where
-they were measured: docs/speed.md. GPUs, JAX and PyTorch run the plain functions.
+backend, the device and the compiler. All kernels are for TensorFlow on CPUs, where they were
+measured: docs/speed.md. GPUs, JAX and PyTorch run the plain functions.
 
 Set ``ZOO_KERNELS=0`` in the environment, or call `zoo.kernels.enable(False)` before functions are
 traced, to compare with the plain functions.
@@ -26,7 +26,6 @@ from zoo.kernels.dropout import dropout
 from zoo.kernels.elementwise import activation, layer_normalization
 from zoo.kernels.losses import smoothed_cross_entropy
 from zoo.kernels.products import bfloat16_dense, int8_dense, int8_logits, tied_logits
-from zoo.kernels.search import top_k
 from zoo.kernels.update import apply_gradients
 
 _enabled = os.environ.get("ZOO_KERNELS", "1") != "0"
@@ -79,7 +78,6 @@ _RUNS = {
     tied_logits: compiled_for_cpus,
     int8_dense: compiled_for_cpus,
     int8_logits: compiled_for_cpus,
-    top_k: lambda: True,  # on each backend and device, compilers sort a long axis
 }
 
 

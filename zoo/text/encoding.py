@@ -9,7 +9,7 @@ from zoo.text.sentencepiece import LANGUAGE
 from zoo.text.tokenizer import as_texts
 
 
-def encode(tokenizer, texts, limit, end, first=None, name="Text {}", advice="Shorten it."):
+def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shorten it."):
     """Tokenizes texts, and adds control ids.
 
     Args:
@@ -17,7 +17,7 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text {}", advice="Sho
         texts: list of str.
         limit: maximum number of tokens of a text, including the control ids.
         end: token id that is added at the end of each text.
-        first: token id that is added at the beginning of each text; None for none.
+        prefix: token ids that are added at the beginning of each text, such as the start token.
         name: what an error calls a text; "{}" is its index.
         advice: what an error tells to do.
 
@@ -27,7 +27,6 @@ def encode(tokenizer, texts, limit, end, first=None, name="Text {}", advice="Sho
     Raises:
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
     """
-    prefix = [] if first is None else [first]
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
         if len(row) > limit:
@@ -72,6 +71,7 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
             fields = split_long(fields, functools.partial(_fits, tokenizer, limit, code))
         layouts.append(fields)
         parts += [code + part for part in fields[1::2]]
+<<<<<<< HEAD
     rows = encode(
         tokenizer,
         parts,
@@ -81,6 +81,10 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
         advice='Shorten it, or pass too_long="split".',
     )
     return layouts, rows
+=======
+    name, advice = "A sentence" if sentences else "A text", 'Shorten it, or pass too_long="split".'
+    return layouts, encode(tokenizer, parts, limit, end, (), name, advice)
+>>>>>>> 553d20b (Searches: prompt and prefix; files by what is in them; top-k is in zoo/decoding)
 
 
 def _fits(tokenizer, limit, code, part):

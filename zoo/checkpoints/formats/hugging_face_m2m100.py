@@ -61,7 +61,7 @@ def load(folder, config, tensors, options):
     start = config.get("decoder_start_token_id")
     if start is None:
         start = end
-    special = SpecialTokens(start=start, end=end, pad=config["pad_token_id"], first=target)
+    special = SpecialTokens(start=start, end=end, pad=config["pad_token_id"], prefix=(target,))
     tokenizers = [shared_tokenizer.with_prefix(source), shared_tokenizer]
     return translators.translator(folder, config, model, tokenizers, special)
 

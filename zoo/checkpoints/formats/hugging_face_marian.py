@@ -115,8 +115,8 @@ def _without_counterparts(translator):
     if given != POSITIONS:
         wrong.append(f"positions={positions if isinstance(positions, str) else given!r}")
     special = translator.special_tokens
-    if special.first is not None:
-        wrong.append(f"special_tokens.first={special.first}")
+    if special.prefix:
+        wrong.append(f"special_tokens.prefix={special.prefix}")
     if translator.length_offset:
         wrong.append(f"length_offset={translator.length_offset}")
     for side in ("source", "target"):
