@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 from typing import Any, NamedTuple
+from unittest import mock
 
 import keras
 import numpy as np
@@ -20,6 +21,7 @@ from zoo.decoding import (
     length_penalty,
     sample,
 )
+from zoo.decoding.top_k import blockwise_top_k
 
 # Log-probabilities are sums of a few float32 numbers around 1.
 TOLERANCE = 1e-4
@@ -280,15 +282,18 @@ def test_processed_logits():
     assert processed(logits, [3, 4, 3], no_repeat_ngram_size=3) == free
     assert processed(logits, [3, 4, 3], no_repeat_ngram_size=9) == free
     assert processed(logits, [3, 5], no_repeat_ngram_size=1) == [no, no, 2, no, 3, no, 0.5]
-    before = np.asarray([[5, 3, 4, 3]], "int32")  # in place of the start token
-    found = processed(logits, [4], before=before, no_repeat_ngram_size=3)
+    prompt = np.asarray([[5, 3, 4, 3]], "int32")  # in place of the start token
+    found = processed(logits, [4], prompt=prompt, no_repeat_ngram_size=3)
     assert found == [no, no, 2, no, 3, -4, 0.5]
     # the start token counts for the length
     assert processed(logits, [3, 4], min_length=3) == free
     assert processed(logits, [3, 4], min_length=4) == [no, no, no, *logits[3:]]
     assert processed(logits, [3, 4], min_new_tokens=3) == [no, no, no, *logits[3:]]
-    special = SPECIAL._replace(first=np.asarray([[3]], "int32"))
-    assert processed(logits, [3, 4], special=special, min_new_tokens=2)[2] == no
+    prefix = np.asarray([[3]], "int32")
+    assert processed(logits, [3, 4], prefix=prefix, min_new_tokens=2)[2] == no
+    special = SPECIAL._replace(prefix=(3,))
+    assert processed(logits, [3, 4], special=special, min_new_tokens=2) == free
+    assert processed(logits, [], special=special) == [no, no, no, 0, no, no, no]
     # the end token, where nothing else is left, and at the maximum length
     nothing = processed(logits, [3], suppress_tokens=range(2, 7))
     assert nothing[2] < -1e8 and np.isneginf(np.delete(nothing, 2)).all()
@@ -302,30 +307,27 @@ def test_options_in_searches(beam_size):
     model, source = model_of(12), sources(3)
     options = {"no_repeat_ngram_size": 2, "repetition_penalty": 1.5, "suppress_tokens": (4,)}
     options |= {"min_new_tokens": 3, "forced_eos": True, "alpha": 1.0}
-    first = np.asarray([[5, 6], [7, 0], [0, 0]], "int32")  # with padding
+    prefix = np.asarray([[5, 6], [7, 0], [0, 0]], "int32")  # with padding
 
     def search(rows):
-        special, cache = (
-            SPECIAL._replace(first=first[rows]),
-            model.start(source[rows], 9, beam_size),
-        )
-        settings = (model.step, cache, len(first[rows]), special, 9)
+        cache = model.start(source[rows], 9, beam_size)
+        settings = (model.step, cache, len(prefix[rows]), SPECIAL, 9)
         if beam_size == 1:
-            return as_numpy(greedy_search(*settings, **options))
-        return as_numpy(beam_search(*settings, beam_size, **options))
+            return as_numpy(greedy_search(*settings, prefix=prefix[rows], **options))
+        return as_numpy(beam_search(*settings, beam_size, prefix=prefix[rows], **options))
 
     together, alone = search(slice(0, 3)), search(slice(1, 2))
     np.testing.assert_array_equal(together.tokens[1], alone.tokens[0])
     np.testing.assert_allclose(together.scores[1], alone.scores[0], atol=TOLERANCE)
     for row, length in enumerate((2, 1, 0)):
         for tokens in map(without_padding, together.tokens[row]):
-            assert tokens[:length] == tuple(first[row, :length]) and tokens[-1] == SPECIAL.end
+            assert tokens[:length] == tuple(prefix[row, :length]) and tokens[-1] == SPECIAL.end
             assert len(tokens) > length + 3 and 4 not in tokens[length:]
             pairs = list(itertools.pairwise(tokens))
             assert len(pairs) == len({*pairs})
     uniforms = np.random.default_rng(0).random((3, 4, 9), np.float32)
-    special, cache = SPECIAL._replace(first=first), model.start(source, 9, 4)
-    drawn = as_numpy(sample(model.step, cache, uniforms, special, 9, **options))
+    cache = model.start(source, 9, 4)
+    drawn = as_numpy(sample(model.step, cache, uniforms, SPECIAL, 9, prefix=prefix, **options))
     assert (drawn.tokens[0, :, :2] == [5, 6]).all() and (drawn.tokens != 4).all()
 
 
@@ -433,3 +435,43 @@ def test_early_stopping_at_the_maximum_length(early_stopping, best):
     table = np.full((2, 5), 1e-6)
     table[:, [2, 3]] = [[0.3, 0.7], [0.1, 0.9]]
     assert best_of(table, early_stopping) == best
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("length", [4099, 8000, 8191])
+def test_blockwise_top_k(k, length):
+    """Values, indices and the order of equal values, of which there are many."""
+    values = np.random.default_rng(length).normal(size=(2, 3, length)).astype("float32").round(1)
+    values[1, 2, 20:] = -np.inf
+    with mock.patch("zoo.decoding.top_k.ops", mock.Mock(wraps=ops)) as spy:
+        found = blockwise_top_k(ops.convert_to_tensor(values), k)
+        widths = [call.args[0].shape[-1] for call in spy.top_k.call_args_list]
+        assert max(widths) <= 8 * 128, "the whole axis is not sorted"
+        short = ops.convert_to_tensor(values[..., : 4 * k * 64])
+        blockwise_top_k(short, k)
+        assert spy.top_k.call_args.args[0] is short
+    largest, indices = map(ops.convert_to_numpy, found)
+    order = np.argsort(-values, axis=-1, kind="stable")[..., :k]
+    np.testing.assert_array_equal(indices, order)
+    np.testing.assert_array_equal(largest, np.take_along_axis(values, order, axis=-1))
+
+
+@pytest.mark.parametrize("shape", [(4099,), (5, 4099), (2, 3, 4099)])
+def test_blockwise_top_k_of_any_number_of_rows(shape):
+    """Also in a graph, in which the number is not known."""
+    values = np.random.default_rng(0).normal(size=shape).astype("float32")
+
+    def top_k(values):
+        return blockwise_top_k(values, 2)
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        spec = tf.TensorSpec((*[None] * (len(shape) - 1), 4099), tf.float32)
+        top_k = tf.function(top_k, input_signature=[spec])
+    order = np.argsort(-values, axis=-1, kind="stable")[..., :2]
+    largest, indices = map(ops.convert_to_numpy, top_k(ops.convert_to_tensor(values)))
+    np.testing.assert_array_equal(indices, order)
+    np.testing.assert_array_equal(largest, np.take_along_axis(values, order, axis=-1))
+    symbolic, _ = blockwise_top_k(keras.KerasTensor((None, 4099)), 2)
+    assert symbolic.shape == (None, 2)

@@ -73,7 +73,9 @@ def separate(published, shared):
     vocab = {**published.target_tokenizer.vocab, "another": model.target_vocab_size - 1}
     changed = {"vocab": vocab, "vocab_size": model.target_vocab_size}
     target = dataclasses.replace(published.target_tokenizer, **changed)
-    options = {name: getattr(published, name) for name in ("special_tokens", *published.settings)}
+    options = {
+        name: getattr(published, name) for name in ("special_tokens", *published.saved_arguments)
+    }
     options |= {"early_stopping": "never", "length_penalty": 0.5}
     return Translator(model, published.source_tokenizer, target, **options)
 
@@ -119,6 +121,8 @@ def test_what_marian_does_not_have_is_named(tmp_path):
 def test_a_prefix_that_is_not_a_language(case, tmp_path):
     published = case[2]
     tokenizers = published.source_tokenizer.with_prefix(5), published.target_tokenizer
-    options = {name: getattr(published, name) for name in ("special_tokens", *published.settings)}
+    options = {
+        name: getattr(published, name) for name in ("special_tokens", *published.saved_arguments)
+    }
     with pytest.raises(CheckpointError, match="the prefix .* of the source tokenizer"):
         zoo.save_hf(Translator(published.model, *tokenizers, **options), tmp_path / "hf")

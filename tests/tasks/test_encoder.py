@@ -27,8 +27,8 @@ TOLERANCE = 1e-5
 def eager(monkeypatch):
     """What a test loads is called once or twice: no graph is traced, but for the fixtures."""
 
-    def uncompiled(graph, specs, jit_compile, **settings):
-        return functools.partial(graph, **settings)
+    def uncompiled(graph, specs, jit_compile, attributes, **constants):
+        return functools.partial(graph, **constants)
 
     monkeypatch.setattr(task, "_compiled", uncompiled)
 

@@ -112,9 +112,9 @@ def test_many_new_tokens_make_small_batches(generator, monkeypatch):
     monkeypatch.setattr(padded_batches, "TOKENS_IN_BATCH", 8 * 32)
     rows = []
 
-    def record(graph, read, *tensors, **settings):
-        rows.append(len(read))
-        return nothing_found(len(read))
+    def record(graph, prompts, *tensors, **constants):
+        rows.append(len(prompts))
+        return nothing_found(len(prompts))
 
     monkeypatch.setattr(generator, "run", record)
     for count in (20, 60):

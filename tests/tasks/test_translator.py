@@ -14,7 +14,7 @@ from zoo.__main__ import main
 from zoo.commands.translate import FEW_TEXTS
 from zoo.errors import TaskError, UserError
 from zoo.tasks import task
-from zoo.tasks.padded_batches import token_batches
+from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.shortlist import Shortlist
 from zoo.tasks.translator import Translator
 from zoo.text import EOS_ID, PAD_ID
@@ -86,8 +86,8 @@ def direct(translator, text, length, beam_size=1):
     else:
         found = decoding.beam_search(model.step, cache, 1, special, length, beam_size, 0.6)
     tokens = keras.ops.convert_to_numpy(found.tokens)[0, 0].tolist()
-    if special.first is not None:
-        assert tokens.pop(0) == special.first
+    for token in special.prefix:
+        assert tokens.pop(0) == token
     [translation] = translator.target_tokenizer.decode([tokens])
     return translation, float(found.scores[0, 0])
 
@@ -110,7 +110,7 @@ def made(monkeypatch):
     """Whether XLA is to compile each function that is made; none is traced, and finds nothing."""
     made = []
 
-    def record(graph, shapes, jit_compile, **settings):
+    def record(graph, specs, jit_compile, attributes, **constants):
         made.append(jit_compile)
         return lambda source, *_: nothing_found(len(source))
 
@@ -177,7 +177,7 @@ def test_batches_hold_each_source_once_and_few_tokens(devices, tokens, rows, mon
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)
     random = np.random.default_rng(0)
     lengths = [*random.integers(1, 2000, 500).tolist(), *random.integers(1, 16, 500).tolist()]
-    batches = token_batches([[[7] * n] for n in lengths], SPECIAL_TOKENS, 2048)
+    batches = pad_and_batch([[[7] * n] for n in lengths], SPECIAL_TOKENS, 2048)
     assert max(len(batch.indices) for batch in batches) == rows
     for indices, known, [source] in batches:
         assert len(source) == 1 or source.size <= tokens
@@ -214,7 +214,9 @@ def test_invalid_settings(translator):
     for value in (0, 1, "nevr", None):
         with pytest.raises(TaskError, match="early_stopping must be"):
             copy_with(translator, translator.model, early_stopping=value)
-    for name, token in (("end", 10**6), ("start", None), ("first", 2.0), ("pad", -1)):
+    with pytest.raises(TaskError, match="special_tokens.prefix must be a tuple of token ids"):
+        copy_with(translator, translator.model, special_tokens=SPECIAL_TOKENS._replace(prefix=7))
+    for name, token in (("end", 10**6), ("start", None), ("prefix", (2.0,)), ("pad", -1)):
         special = SPECIAL_TOKENS._replace(**{name: token})
         with pytest.raises(TaskError, match=f"special_tokens.{name} must be an integer from 0"):
             copy_with(translator, translator.model, special_tokens=special)
@@ -238,11 +240,11 @@ def test_another_model_must_fit(translator):
     assert copy_with(translator, wrong, special_tokens=SPECIAL_TOKENS._replace(pad=5))
 
 
-def test_a_forced_first_token(translator, tmp_path):
+def test_a_forced_prefix(translator, tmp_path):
     """It is in every hypothesis, counts as certain and is not part of the text."""
     [text] = texts(1, seed=6)
     [[first]] = translator.target_tokenizer.encode(["garden"])
-    special = SPECIAL_TOKENS._replace(first=first)
+    special = SPECIAL_TOKENS._replace(prefix=(first,))
     forced = copy_with(translator, translator.model, special_tokens=special)
     assert_is_direct(forced, text, beam_size=2)
     [[greedy]] = forced.n_best([text], length_penalty=0.0)
@@ -308,7 +310,7 @@ def test_the_layout_is_kept(translator):
         (lambda t: t("a text"), "list of str"),
         (lambda t: t(iter(["a"])), "list of str"),
         (lambda t: t(["a"], beam_size=2.0), "beam_size must be an integer .*beam_size=2.0"),
-        (lambda t: t(["a"], n=3, beam_size=2), "beam_size must be an integer from 3 to 1000"),
+        (lambda t: t.n_best(["a"], 3, beam_size=2), "beam_size must be an integer from 3 to 1000"),
         (lambda t: t(["a"], max_length=33), "max_length must be an integer from 1 to 32"),
         (lambda t: t(["a"], length_penalty=float("nan")), "length_penalty must be a finite number"),
         (lambda t: t(["a"], too_long="cut"), 'too_long must be "error" or "split"'),

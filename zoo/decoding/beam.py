@@ -204,7 +204,7 @@ def _none_would_be_better_now(state, penalty):
 
 
 def _the_best_is_certain(state, penalty, max_length, best_only):
-    """"never": and none can score higher than the best of them, whatever follows.
+    """ "never": and none can score higher than the best of them, whatever follows.
 
     Log-probabilities only fall: a continuation scores best either now or at the maximum length.
     """

@@ -1,7 +1,7 @@
 """SavedModel signatures of a text generator: texts to continued texts.
 
-Axes: B texts, N continuations per text, P prompt tokens that are read at once, F prompt tokens that
-are forced one by one, T new tokens.
+Axes: B texts, N continuations per text, P tokens of a prompt, which are read at once, F tokens of a
+prefix, which are forced one by one, T new tokens.
 """
 
 import math
@@ -66,17 +66,23 @@ class GeneratorSignatures(TextSignatures):
             )
         error = tf.where((top_p >= _LEAST[1]) & (top_p <= 1.0), error, _TOP_P)
 
-        def draw(group, read, forced, length):
-            shape = [self._n_best, self._buffer(read, forced)]
+        def draw(group, prompt, prefix, length):
+            shape = [self._n_best, self._buffer(prompt, prefix)]
             # Draws for a text depend only on its own seed and length.
             uniforms = tf.map_fn(
                 lambda seed: tf.random.stateless_uniform(shape, [seed, 0], alg="philox"),
                 tf.gather(seed, group),
                 fn_output_signature=tf.TensorSpec([self._n_best, None], tf.float32),
             )
-            scalars = (tf.gather(x, group)[:, None, None] for x in settings)
-            inputs = (read, uniforms, length, *scalars, forced)
-            return self._task.draw(*inputs, options=self._task.options())
+            return self._task.draw(
+                prompt,
+                uniforms,
+                length,
+                tf.gather(temperature, group)[:, None, None],
+                tf.gather(top_p, group)[:, None, None],
+                prefix,
+                options=self._task.options(),
+            )
 
         return self._each(texts, error, draw)
 
@@ -84,7 +90,7 @@ class GeneratorSignatures(TextSignatures):
         """Continues texts, string [B], whose `error` is "".
 
         Args:
-            search: function of (indices of texts, read int32 [B, P], forced [B, F], length [B])
+            search: function of (indices of texts, prompt int32 [B, P], prefix [B, F], length [B])
                 that returns `zoo.decoding.Hypotheses`.
         """
         start = [self._special.start] if self._task.add_start_token else []
@@ -95,15 +101,16 @@ class GeneratorSignatures(TextSignatures):
         tokens = tf.concat([tf.ragged.boolean_mask(only, is_empty[:, None]), tokens], axis=1)
         sizes = tf.cast(tokens.row_lengths(), tf.int32)
 
-        def continued(indices, prompts):
-            count = _num_read(tf.shape(prompts)[1])
-            prompts = tf.pad(prompts, [[0, 0], [0, 1]], constant_values=self._special.pad)
-            read, forced = prompts[:, : count + 1], prompts[:, count + 1 :]
+        def continued(indices, tokens):
+            width = _prompt_length(tf.shape(tokens)[1])
+            tokens = tf.pad(tokens, [[0, 0], [0, 1]], constant_values=self._special.pad)
+            prompt = tokens[:, :width]
+            prefix = tokens[:, width:]
             size = tf.gather(sizes, indices)
             new = tf.minimum(self.summands, self._task.max_prompt_length() + 1 - size)
-            found = search(indices, read, forced, size - count - 1 + new)
-            known = tf.repeat(read[:, None], tf.shape(found.tokens)[1], axis=1)
-            return found._replace(tokens=tf.concat([known, found.tokens], axis=-1))
+            found = search(indices, prompt, prefix, size - width + new)
+            prompt = tf.repeat(prompt[:, None], tf.shape(found.tokens)[1], axis=1)  # [B, N, P]
+            return found._replace(tokens=tf.concat([prompt, found.tokens], axis=-1))
 
         generated, scores = self._searched(
             continued,
@@ -115,19 +122,25 @@ class GeneratorSignatures(TextSignatures):
         )
         return {"generated_texts": generated, "scores": scores, "error": error}
 
-    def _search(self, read, forced, length):
+    def _search(self, prompt, prefix, length):
         _, beam_size, alpha, _ = self._settings
-        buffer = self._buffer(read, forced)
-        settings = {"beam_size": beam_size, "options": self._task.options()}
-        return self._task.search(read, alpha, length, forced, buffer_length=buffer, **settings)
+        return self._task.search(
+            prompt,
+            alpha,
+            length,
+            prefix,
+            beam_size=beam_size,
+            options=self._task.options(),
+            buffer_length=self._buffer(prompt, prefix),
+        )
 
-    def _buffer(self, read, forced):
-        """The length of the buffer for forced and new tokens."""
-        most = self._task.model.max_length + 1 - tf.shape(read)[1]
-        return tf.minimum(tf.shape(forced)[1] + self.summands, most)
+    def _buffer(self, prompt, prefix):
+        """The length of the buffer for the prefix and new tokens."""
+        most = self._task.model.max_length + 1 - tf.shape(prompt)[1]
+        return tf.minimum(tf.shape(prefix)[1] + self.summands, most)
 
 
-def _num_read(width):
-    """`zoo.tasks.generator.num_read` for a scalar tensor."""
-    ladder = tf.constant((0, *LENGTHS))
-    return ladder[tf.searchsorted(ladder, [width])[0] - 1]
+def _prompt_length(length):
+    """`zoo.tasks.generator.prompt_length` for a scalar tensor."""
+    lengths = tf.constant((0, *LENGTHS))
+    return 1 + lengths[tf.searchsorted(lengths, [length])[0] - 1]

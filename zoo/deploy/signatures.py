@@ -90,7 +90,7 @@ class TextSignatures(Signatures):
             sides: list of one or two ragged tokens [B, None].
             error: string [B].
             results: list of tensors [B, ...], the results of texts with an error.
-            buffer_length: see `zoo.tasks.padded_batches.token_batches`.
+            buffer_length: see `zoo.tasks.padded_batches.pad_and_batch`.
         """
         lengths = functools.reduce(tf.maximum, [side.row_lengths() for side in sides])
         lengths = tf.where(error == "", tf.cast(lengths, tf.int32), 0)

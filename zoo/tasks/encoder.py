@@ -15,42 +15,11 @@ class Encoder:
     """Base class of encoders: features are the output of the model, see its `pool`."""
 
     normalize = False
-
-    def __call__(self, items, **options):
-        """The features of images or texts: float32 [B, E].
-
-        Args:
-            items: list of paths, PIL images and arrays [H, W] or [H, W, C] of values in 0..255; or
-                list of str.
-            **options: for texts `too_long`: "error", or "truncate" to encode the beginning of a
-                text that has more tokens than the model takes.
-
-        Raises:
-            FileNotFoundError, ImageError: if an image is missing or cannot be read.
-            TaskError: if `items` is not such a list, a text is too long, or outputs are NaN.
-        """
-        return self._outputs(items, **options)
+    graph_constants = ("normalize",)
 
     @property
     def num_outputs(self):
         return self.model.num_features
-
-    def similarity(self, a, b, **options):
-        """The cosine similarity of each item of `a` and each item of `b`: float32 [len(a), len(b)].
-
-        Args:
-            a, b: items as in `__call__`, or features, arrays [B, E]. The similarity to a vector of
-                zeros is 0.
-            **options: see `__call__`.
-
-        Raises:
-            TaskError: see `__call__`, or if features differ in width.
-        """
-        pair = [x if getattr(x, "ndim", None) == 2 else self(x, **options) for x in (a, b)]
-        a, b = (np.asarray(ops.normalize(np.asarray(x, np.float32), epsilon=1e-12)) for x in pair)
-        if a.shape[1] != b.shape[1]:
-            raise TaskError(f"Features must be [B, E]. Received: {a.shape} and {b.shape}.")
-        return a @ b.T
 
     def compute_outputs(self, inputs):
         """The features of inputs of the model as a graph: float32 [B, E]."""
@@ -71,6 +40,36 @@ class ImageEncoder(Encoder, ImageReader):
 
     description_file = "image_encoder.json"
 
+    def __call__(self, images):
+        """The features of images: float32 [B, E].
+
+        Args:
+            images: list of paths, PIL images and arrays [H, W] or [H, W, C] of values in 0..255.
+
+        Raises:
+            FileNotFoundError, ImageError: if an image is missing or cannot be read.
+            TaskError: if `images` is not such a list, or outputs are NaN.
+        """
+        return self.outputs(self.preprocess(images))
+
+    def similarity(self, a, b):
+        """The cosine similarity of each image of `a` and each image of `b`.
+
+        Args:
+            a, b: images as in `__call__`, or features, arrays [B, E].
+
+        Returns:
+            float32 [len(a), len(b)]. The similarity to a vector of zeros is 0.
+
+        Raises:
+            TaskError: see `__call__`, or if features differ in width.
+        """
+        if not _are_features(a):
+            a = self(a)
+        if not _are_features(b):
+            b = self(b)
+        return _cosine_similarity(a, b)
+
 
 class TextEncoder(Encoder, TextReader):
     """Features of texts: a `zoo.models.EncoderClassifier` with ``num_classes=0`` and its tokenizer.
@@ -80,8 +79,54 @@ class TextEncoder(Encoder, TextReader):
         normalize: whether features are scaled to length 1.
     """
 
-    description_file, settings = "text_encoder.json", ("normalize",)
+    description_file = "text_encoder.json"
+    saved_arguments = ("normalize",)
 
     def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS, normalize=False):
         self.normalize = normalize
         super().__init__(model, tokenizer, special_tokens)
+
+    def __call__(self, texts, too_long="error"):
+        """The features of texts: float32 [B, E].
+
+        Args:
+            texts: list of str.
+            too_long: "error"; or "truncate", to encode the beginning of a text that has more tokens
+                than the model takes.
+
+        Raises:
+            TaskError: if `texts` is not a list of str, a text is too long, or outputs are NaN.
+        """
+        return self.outputs(texts, too_long)
+
+    def similarity(self, a, b, too_long="error"):
+        """The cosine similarity of each text of `a` and each text of `b`.
+
+        Args:
+            a, b: texts, or features, arrays [B, E].
+            too_long: see `__call__`.
+
+        Returns:
+            float32 [len(a), len(b)]. The similarity to a vector of zeros is 0.
+
+        Raises:
+            TaskError: see `__call__`, or if features differ in width.
+        """
+        if not _are_features(a):
+            a = self(a, too_long)
+        if not _are_features(b):
+            b = self(b, too_long)
+        return _cosine_similarity(a, b)
+
+
+def _are_features(items):
+    return getattr(items, "ndim", None) == 2
+
+
+def _cosine_similarity(a, b):
+    """[A, E] and [B, E] -> [A, B]."""
+    a = np.asarray(ops.normalize(np.asarray(a, np.float32), epsilon=1e-12))
+    b = np.asarray(ops.normalize(np.asarray(b, np.float32), epsilon=1e-12))
+    if a.shape[1] != b.shape[1]:
+        raise TaskError(f"Features must be [B, E]. Received: {a.shape} and {b.shape}.")
+    return a @ b.T

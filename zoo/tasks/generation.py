@@ -1,13 +1,16 @@
 """The base class of translators and text generators: beam search and sampling.
 
-Axes: B texts, K hypotheses of a text, T tokens.
+Axes: B texts, K hypotheses of a text, S source tokens, F tokens of a prefix, C candidates.
 """
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
 from zoo import decoding
-from zoo.decoding import SearchOptions
+from zoo.decoding import Hypotheses, SearchOptions, SpecialTokens
 from zoo.errors import as_number
 from zoo.tasks import shortlist
 from zoo.tasks.task import TextTask, without_nan
@@ -16,18 +19,55 @@ from zoo.text.answers import ScoredText
 MAX_BEAM_SIZE = 1000  # of hypotheses, each with a cache of its own
 
 
+class Request(NamedTuple):
+    """The texts and the options of a call, as tokens.
+
+    Fields:
+        rows: list of rows, see `zoo.tasks.padded_batches.pad_and_batch`.
+        max_length: maximum number of new tokens; None if it depends on the length of the row.
+        options: `zoo.decoding.SearchOptions`.
+        answers: function from the `zoo.decoding.Hypotheses` of each row, [K, ...], to a list of
+            `zoo.text.answers.ScoredText` for each text.
+    """
+
+    rows: list
+    max_length: int | None
+    options: SearchOptions
+    answers: Callable
+
+
+class SearchInputs(NamedTuple):
+    """What a batch gives to a search, see `GenerationTask.search`."""
+
+    tokens: np.ndarray
+    max_length: np.ndarray
+    buffer_length: int
+    prefix: np.ndarray | None = None
+    candidates: np.ndarray | None = None
+
+    def prefix_and_candidates(self):
+        """Those of the two that are not None; there are no candidates without a prefix."""
+        return [tensor for tensor in (self.prefix, self.candidates) if tensor is not None]
+
+
+class _Vocabulary(NamedTuple):
+    """The tokens that hypotheses consist of: all, or few candidates, numbered by their places."""
+
+    step: Callable
+    special: SpecialTokens
+    prefix: Any
+    options: SearchOptions
+
+
 class GenerationTask(TextTask):
     """Base class of tasks that generate texts.
 
-    A subclass implements three methods:
+    The public methods of a subclass make a `Request` of texts, and pass it to `_n_best` or
+    `_sample`. A subclass also implements:
 
-    - `_prepared` takes the texts and options of a call. It returns (rows of sequences of tokens,
-      the maximum number of new tokens or None, `SearchOptions`, a function from the hypotheses of
-      all rows to a list of `ScoredText` for each text).
-    - `_inputs` returns the arguments of `search` and `draw` for a batch: (arrays [B, ...], the
-      maximum number of new tokens, the length of the buffer for them).
-    - `_start` returns (the first cache, the tokens that precede the new ones in place of the start
-      token, or None).
+    - `_inputs(batch, request)`, the `SearchInputs` of a `zoo.tasks.padded_batches.Batch`;
+    - `_start(tokens, length, num_hypotheses)`, the first cache of a search;
+    - `_prompt(tokens)`, the prompt of a search; None by default.
 
     Args:
         model, special_tokens: see `TextTask`.
@@ -35,117 +75,121 @@ class GenerationTask(TextTask):
 
     Attributes:
         beam_size, length_penalty, search_options: the defaults of all calls.
+        length_offset, early_stopping: see `zoo.decoding`.
     """
 
-    beam_size, length_penalty = 1, 0.0
-    length_offset, early_stopping = 5.0, "never"  # see `zoo.decoding`
+    beam_size = 1
+    length_penalty = 0.0
+    length_offset = 5.0
+    early_stopping = "never"
+    graph_constants = ("special_tokens", "length_offset", "early_stopping")
 
     def __init__(self, model, special_tokens, search_options=None):
         self.search_options = search_options or {}
         super().__init__(model, special_tokens)
         self.options()
 
-    def options(self, given=()):
-        """Returns the checked `zoo.decoding.SearchOptions`: those given, or else the task's own.
+    def options(self, **search_options):
+        """Returns the checked `zoo.decoding.SearchOptions`.
 
         Args:
-            given: dict of fields; those that are None are not given.
+            **search_options: fields, in place of those of the task unless they are None.
         """
-        given = {name: value for name, value in dict(given).items() if value is not None}
-        values, sizes = {**self.search_options, **given}, (int, 0, self.model.max_length)
-        limits = dict.fromkeys(("min_length", "min_new_tokens", "no_repeat_ngram_size"), sizes)
-        limits["repetition_penalty"] = (float, 1e-3)
-        for name in values.keys() & limits.keys():
-            values[name] = as_number(name, values[name], *limits[name])
+        values = dict(self.search_options)
+        for name, value in search_options.items():
+            if value is not None:
+                values[name] = value
+        for name in ("min_length", "min_new_tokens", "no_repeat_ngram_size"):
+            if name in values:
+                values[name] = as_number(name, values[name], int, 0, self.model.max_length)
+        if "repetition_penalty" in values:
+            penalty = values["repetition_penalty"]
+            values["repetition_penalty"] = as_number("repetition_penalty", penalty, float, 1e-3)
         if "suppress_tokens" in values:
             last = self._tokenizers()[-1].vocab_size - 1
-            ids = {
-                as_number("suppress_tokens", id, int, 0, last) for id in values["suppress_tokens"]
-            }
+            tokens = values["suppress_tokens"]
+            ids = {as_number("suppress_tokens", token, int, 0, last) for token in tokens}
             values["suppress_tokens"] = tuple(sorted(ids))
         return SearchOptions(**values)  # a TypeError if an option is unknown
 
-    def __call__(self, texts, **options):
-        """Returns the best output for each text, a list of str; see `n_best`."""
-        return [best.text for [best, *_] in self.n_best(texts, **options)]
-
-    def n_best(self, texts, n=1, beam_size=None, length_penalty=None, **options):
-        """Returns the n best outputs for each text, by beam search.
-
-        Args:
-            texts: list of str.
-            n: number of outputs for each text.
-            beam_size: number of hypotheses, from `n` to 1,000; 1 is greedy search. By default that
-                of the task, or `n` if that is larger.
-            length_penalty: see `zoo.decoding.length_penalty`; by default that of the task.
-            **options: see `__call__`.
-
-        Returns:
-            For each text a list of `zoo.text.answers.ScoredText`, the best first.
-
-        Raises:
-            TaskError: if a text is too long, an option is invalid or outputs are NaN.
-        """
-        rows, most, options, answers = self._prepared(texts, **options)
+    def _n_best(self, request, n, beam_size, length_penalty):
+        """The n best outputs of each text, by beam search."""
         n = as_number("n", n, int, 1, MAX_BEAM_SIZE)
-        beam_size = max(n, self.beam_size) if beam_size is None else beam_size
-        alpha = self.length_penalty if length_penalty is None else length_penalty
-        alpha = np.float32(as_number("length_penalty", alpha, float))
+        if beam_size is None:
+            beam_size = max(n, self.beam_size)
+        if length_penalty is None:
+            length_penalty = self.length_penalty
+        alpha = np.float32(as_number("length_penalty", length_penalty, float))
         beam_size = as_number("beam_size", beam_size, int, n, MAX_BEAM_SIZE)
-        settings = {"beam_size": beam_size, "best_only": n == 1, "options": options}
+        best_only = n == 1
 
         def search(batch):
-            (first, *others), length, buffer = self._inputs(batch, most, options)
+            inputs = self._inputs(batch, request)
             if self.engine is not None:  # of a translator
-                first, *others = (x[: len(batch.indices)] for x in (first, *others))
-                return without_nan(self.engine(first, alpha, length, *others, **settings))
-            inputs = (first, alpha, length, *others)
-            return self.run(self.search, *inputs, buffer_length=buffer, **settings)
+                count = len(batch.indices)
+                found = self.engine(
+                    inputs.tokens[:count],
+                    alpha,
+                    inputs.max_length,
+                    None if inputs.prefix is None else inputs.prefix[:count],
+                    beam_size=beam_size,
+                    best_only=best_only,
+                    options=request.options,
+                )
+                return without_nan(found)
+            return self.run(
+                self.search,
+                inputs.tokens,
+                alpha,
+                inputs.max_length,
+                *inputs.prefix_and_candidates(),
+                buffer_length=inputs.buffer_length,
+                beam_size=beam_size,
+                best_only=best_only,
+                options=request.options,
+            )
 
-        best = self.compute(rows, search, most or 0)
-        return answers([[array[:n] for array in arrays] for arrays in best])
+        found = self.compute(request.rows, search, request.max_length or 0)
+        return request.answers([Hypotheses(*(array[:n] for array in row)) for row in found])
 
-    def sample(self, texts, n=1, temperature=1.0, top_k=None, top_p=None, seed=0, **options):
-        """Samples outputs for each text from the distribution of the model.
-
-        Args:
-            texts: list of str.
-            n: number of samples for each text.
-            temperature: at least 0.001; values below 1 make likely tokens more likely.
-            top_k: if given, samples from the k most likely tokens only.
-            top_p: if given, samples from the most likely tokens with this total probability only.
-            seed: random seed. The samples of a text depend on it and on the number of texts, or
-                parts of split texts, before it, not counting those that are left empty.
-            **options: see `__call__`.
-
-        Returns:
-            See `n_best`; scores are log-probabilities.
-
-        Raises:
-            TaskError: see `n_best`.
-        """
-        rows, most, options, answers = self._prepared(texts, **options)
-        n, seed = as_number("n", n, int, 1), as_number("seed", seed, int, 0)
+    def _sample(self, request, n, temperature, top_k, top_p, seed):
+        """Samples outputs for each text from the distribution of the model."""
+        n = as_number("n", n, int, 1)
+        seed = as_number("seed", seed, int, 0)
         temperature = np.float32(as_number("temperature", temperature, float, 1e-3))
-        top_k = None if top_k is None else as_number("top_k", top_k, int, 1)
-        top_p = np.float32(1.0 if top_p is None else as_number("top_p", top_p, float, 1e-6, 1.0))
+        if top_k is not None:
+            top_k = as_number("top_k", top_k, int, 1)
+        if top_p is None:
+            top_p = 1.0
+        top_p = np.float32(as_number("top_p", top_p, float, 1e-6, 1.0))
 
         def draw(batch):
-            (first, *others), length, buffer = self._inputs(batch, most, options)
-            random = np.zeros((len(first), n, buffer), np.float32)
-            for row, index in zip(random, batch.indices):  # those of a text depend on it alone
-                row[:] = np.random.default_rng([seed, index]).random((buffer, n), np.float32).T
-            inputs = (first, random, length, temperature, top_p, *others)
-            return self.run(self.draw, *inputs, top_k=top_k, options=options)
+            inputs = self._inputs(batch, request)
+            length = inputs.buffer_length
+            uniforms = np.zeros((len(inputs.tokens), n, length), np.float32)
+            for row, index in zip(uniforms, batch.indices):  # those of a text depend on it alone
+                row[:] = np.random.default_rng([seed, index]).random((length, n), np.float32).T
+            return self.run(
+                self.draw,
+                inputs.tokens,
+                uniforms,
+                inputs.max_length,
+                temperature,
+                top_p,
+                *inputs.prefix_and_candidates(),
+                top_k=top_k,
+                options=request.options,
+            )
 
-        return answers(self.compute(rows, draw, most or 0))
+        found = self.compute(request.rows, draw, request.max_length or 0)
+        return request.answers([Hypotheses(*row) for row in found])
 
     def search(
         self,
         tokens,
         alpha,
         max_length,
-        first=None,
+        prefix=None,
         candidates=None,
         *,
         beam_size,
@@ -156,12 +200,13 @@ class GenerationTask(TextTask):
         """Beam search as a graph; greedy search if `beam_size` is 1.
 
         Args:
-            tokens: int32 [B, S]: each source with its end token, then padding; or the first tokens
-                of prompts, which the model reads at once.
+            tokens: int32 [B, S]: each source with its end token, then padding; or prompts, which
+                the model reads at once.
             alpha: of the length penalty, a scalar tensor.
-            max_length: maximum number of new tokens, including `first`: an int, a scalar tensor,
+            max_length: maximum number of new tokens, including the prefix: an int, a scalar tensor,
                 or int32 [B].
-            first: see `zoo.decoding.SpecialTokens`; that of the task by default.
+            prefix: int32 [B, F], see `zoo.decoding.LogitsProcessor`; that of the special tokens by
+                default.
             candidates: int32 [B, C], the tokens that hypotheses consist of, see
                 `zoo.tasks.shortlist.Shortlist.candidates`; all by default.
             beam_size: K.
@@ -171,18 +216,39 @@ class GenerationTask(TextTask):
         Returns:
             `zoo.decoding.Hypotheses`.
         """
-        length = max_length if buffer_length is None else buffer_length
-        step, cache, special, settings = self._begun(
-            tokens, length, beam_size, first, candidates, options
-        )
-        penalty = decoding.LengthPenalty(alpha, self.length_offset)
-        settings |= {"alpha": penalty, "buffer_length": length}
-        inputs = (step, cache, ops.shape(tokens)[0], special, max_length)
+        if buffer_length is None:
+            buffer_length = max_length
+        cache = self._start(tokens, buffer_length, beam_size)
+        vocabulary = self._vocabulary(prefix, candidates, options)
         if beam_size == 1:
-            found = decoding.greedy_search(*inputs, **settings)
+            found = decoding.greedy_search(
+                vocabulary.step,
+                cache,
+                ops.shape(tokens)[0],
+                vocabulary.special,
+                max_length,
+                alpha=decoding.LengthPenalty(alpha, self.length_offset),
+                buffer_length=buffer_length,
+                prompt=self._prompt(tokens),
+                prefix=vocabulary.prefix,
+                **vocabulary.options._asdict(),
+            )
         else:
-            settings |= {"early_stopping": self.early_stopping, "best_only": best_only}
-            found = decoding.beam_search(*inputs, beam_size, **settings)
+            found = decoding.beam_search(
+                vocabulary.step,
+                cache,
+                ops.shape(tokens)[0],
+                vocabulary.special,
+                max_length,
+                beam_size,
+                alpha=decoding.LengthPenalty(alpha, self.length_offset),
+                buffer_length=buffer_length,
+                early_stopping=self.early_stopping,
+                best_only=best_only,
+                prompt=self._prompt(tokens),
+                prefix=vocabulary.prefix,
+                **vocabulary.options._asdict(),
+            )
         return found if candidates is None else shortlist.as_tokens(found, candidates)
 
     def draw(
@@ -192,36 +258,51 @@ class GenerationTask(TextTask):
         max_length,
         temperature,
         top_p,
-        first=None,
+        prefix=None,
         candidates=None,
         *,
         top_k=None,
         options,
     ):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
-        _, draws, length = ops.shape(uniforms)
-        step, cache, special, settings = self._begun(
-            tokens, length, draws, first, candidates, options
+        _, num_hypotheses, length = ops.shape(uniforms)
+        cache = self._start(tokens, length, num_hypotheses)
+        vocabulary = self._vocabulary(prefix, candidates, options)
+        found = decoding.sample(
+            vocabulary.step,
+            cache,
+            uniforms,
+            vocabulary.special,
+            max_length,
+            temperature,
+            top_k,
+            top_p,
+            prompt=self._prompt(tokens),
+            prefix=vocabulary.prefix,
+            **vocabulary.options._asdict(),
         )
-        inputs = (step, cache, uniforms, special, max_length, temperature, top_k, top_p)
-        found = decoding.sample(*inputs, **settings)
         return found if candidates is None else shortlist.as_tokens(found, candidates)
 
-    def _begun(self, tokens, length, num_hypotheses, first, candidates, options):
-        """The step, first cache, special tokens and options of a search, see `search`."""
-        cache, before = self._start(tokens, length, num_hypotheses)
-        step, special = self.model.step, self.special_tokens
-        special = special if first is None else special._replace(first=first)
-        if candidates is not None:
-            step = self.model.step_among(candidates)
-            special, suppressed = shortlist.as_places(candidates, special, options.suppress_tokens)
-            options = options._replace(suppress_tokens=suppressed)
-        return step, cache, special, {"before": before, **options._asdict()}
+    def _prompt(self, tokens):
+        return None
 
-    def _scored(self, tokens, log_probs, scores, before=()):
-        """The `ScoredText` of each hypothesis of a sequence, which the tokens `before` precede."""
-        special, exists = self.special_tokens, np.isfinite(log_probs)
-        control, tokens = {special.start, special.end, special.pad}, tokens[exists].tolist()
-        rows = [[id for id in (*before, *row) if id not in control] for row in tokens]
+    def _vocabulary(self, prefix, candidates, options):
+        if candidates is None:
+            return _Vocabulary(self.model.step, self.special_tokens, prefix, options)
+        special, prefix, suppressed = shortlist.as_places(
+            candidates, self.special_tokens, prefix, options.suppress_tokens
+        )
+        options = options._replace(suppress_tokens=suppressed)
+        return _Vocabulary(self.model.step_among(candidates), special, prefix, options)
+
+    def _scored(self, hypotheses, prompt=()):
+        """The `ScoredText` of each of the `Hypotheses` [K, ...] that continue a prompt."""
+        special = self.special_tokens
+        control = {special.start, special.end, special.pad}
+        exists = np.isfinite(hypotheses.log_probs)
+        rows = []
+        for tokens in hypotheses.tokens[exists].tolist():
+            rows.append([token for token in (*prompt, *tokens) if token not in control])
         texts = self._tokenizers()[-1].decode(rows)
-        return [ScoredText(text, float(score)) for text, score in zip(texts, scores[exists])]
+        scores = hypotheses.scores[exists].tolist()
+        return [ScoredText(text, score) for text, score in zip(texts, scores)]

@@ -30,36 +30,54 @@ class Batch(NamedTuple):
     tokens: tuple
 
 
-def token_batches(rows, special, max_length, buffer_length=0):
-    """A list of `Batch` of rows, each a list of sequences of tokens; the longest rows come first.
+def pad_and_batch(rows, special, max_length, buffer_length=0):
+    """Batches rows of similar length; the longest rows come first.
 
-    `max_length` is that of the model; memory is needed for `buffer_length` tokens, if that is more
-    than the padded length.
+    Args:
+        rows: list of rows, each a list of sequences of tokens, such as source and target.
+        special: `zoo.decoding.SpecialTokens`.
+        max_length: that of the model, which limits the padded length.
+        buffer_length: memory is needed for this number of tokens, if that is more than the padded
+            length.
+
+    Returns:
+        A list of `Batch`.
     """
-    lengths, by_width, batches = [max(map(len, row)) for row in rows], {}, []
-    sizes, most = BATCH_SIZES, TOKENS_IN_BATCH
+    batch_sizes = BATCH_SIZES
+    tokens_in_batch = TOKENS_IN_BATCH
     if tf.config.list_logical_devices("GPU"):
-        sizes, most = (*sizes, ON_GPUS * sizes[-1]), ON_GPUS * most
+        batch_sizes = (*batch_sizes, ON_GPUS * batch_sizes[-1])
+        tokens_in_batch = ON_GPUS * tokens_in_batch
+
+    lengths = [max(map(len, row)) for row in rows]
+    by_width = {}
     for index in sorted(range(len(rows)), key=lengths.__getitem__, reverse=True):
-        by_width.setdefault(padded(lengths[index], max_length), []).append(index)
+        width = padded_length(lengths[index], max_length)
+        by_width.setdefault(width, []).append(index)
+
+    batches = []
     for width, indices in by_width.items():
-        tokens = max(width, min(buffer_length, max_length))
-        count = max(n for n in sizes if n == 1 or n * tokens <= most)
-        for start in range(0, len(indices), count):
-            together = indices[start : start + count]
+        tokens = max(width, min(buffer_length, max_length))  # of a row
+        most = max(n for n in batch_sizes if n == 1 or n * tokens <= tokens_in_batch)
+        for start in range(0, len(indices), most):
+            together = indices[start : start + most]
+            batch_size = min(n for n in batch_sizes if n >= len(together))
             sequences = zip(*(rows[index] for index in together))
-            size = next(n for n in sizes if n >= len(together))
-            arrays = tuple(_array(sequence, (size, width), special) for sequence in sequences)
-            batches.append(Batch(together, [lengths[index] for index in together], arrays))
+            batch = Batch(
+                indices=together,
+                lengths=[lengths[index] for index in together],
+                tokens=tuple(_padded(each, (batch_size, width), special) for each in sequences),
+            )
+            batches.append(batch)
     return batches
 
 
-def padded(length, limit):
+def padded_length(length, limit):
     """The next of `LENGTHS`, but at most `limit`."""
-    return min(limit, next(n for n in LENGTHS if n >= length))
+    return min(limit, min(n for n in LENGTHS if n >= length))
 
 
-def _array(sequences, shape, special):
+def _padded(sequences, shape, special):
     """Lists of tokens -> int32 of a shape [B, T]."""
     array = np.full(shape, special.pad, np.int32)
     array[:, 0] = special.end  # of rows without a text

@@ -1,6 +1,7 @@
 """Lexical shortlists: the target tokens that may translate each source token.
 
-Axes: B sentences, S source tokens, C candidates.
+Axes: B sentences, K hypotheses of a sentence, S source tokens, T target tokens, F tokens of a
+prefix, C candidates.
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from zoo.decoding import SpecialTokens
-from zoo.tasks.padded_batches import padded
+from zoo.tasks.padded_batches import padded_length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,36 +37,54 @@ class Shortlist:
 
         Args:
             source: int [B, S].
-            prefix: int [B, P], the tokens that the translations begin with, and padding.
-            special, suppressed: `zoo.decoding.SpecialTokens`, and the tokens that are never
-                generated. They are the first of each row; rows are filled up with padding.
+            prefix: int [B, F], the tokens that the translations begin with, and padding.
+            special: `zoo.decoding.SpecialTokens`.
+            suppressed: the tokens that are never generated. These and the special tokens are the
+                first of each row; rows are filled up with padding.
         """
-        first, rows = _first(special, suppressed), []
-        for tokens, begin in zip(source, prefix):
-            tokens, parts = np.unique(tokens), [np.arange(self.always), begin]
-            parts += [self.tokens[slice(*self.offsets[id : id + 2])] for id in tokens]
-            parts += [tokens] * self.shared
-            rows.append([*first, *np.setdiff1d(np.concatenate(parts), first)])
-        size = padded(max(map(len, rows)), np.inf)
-        filled = np.full((len(rows), size), special.pad, np.int32)
-        for line, row in zip(filled, rows):
-            line[: len(row)] = row
-        return filled
+        control = _control(special, suppressed)
+        rows = []
+        for source_tokens, prefix_tokens in zip(source, prefix):
+            source_tokens = np.unique(source_tokens)
+            parts = [np.arange(self.always), prefix_tokens]
+            for id in source_tokens:
+                parts.append(self.tokens[self.offsets[id] : self.offsets[id + 1]])
+            if self.shared:
+                parts.append(source_tokens)
+            rows.append([*control, *np.setdiff1d(np.concatenate(parts), control)])
+        size = padded_length(max(map(len, rows)), np.inf)
+        candidates = np.full((len(rows), size), special.pad, np.int32)
+        for filled, row in zip(candidates, rows):
+            filled[: len(row)] = row
+        return candidates
 
 
-def as_places(candidates, special, suppressed):
-    """The special tokens, with a `first` [B, P], and those suppressed, as places of candidates."""
-    first = _first(special, suppressed)
-    begin = ops.argmax(candidates[:, None] == special.first[..., None], axis=-1)
-    special = SpecialTokens(*map(first.index, special[:3]), ops.cast(begin, "int32"))
-    return special, tuple(map(first.index, suppressed))
+def as_places(candidates, special, prefix, suppressed):
+    """Converts tokens to their places among candidates.
+
+    Args:
+        candidates: int32 [B, C].
+        special, prefix, suppressed: see `Shortlist.candidates`.
+
+    Returns:
+        (special tokens, prefix, suppressed tokens).
+    """
+    control = _control(special, suppressed)
+    special = SpecialTokens(
+        start=control.index(special.start),
+        end=control.index(special.end),
+        pad=control.index(special.pad),
+    )
+    prefix = ops.argmax(candidates[:, None] == prefix[..., None], axis=-1)  # [B, F]
+    return special, ops.cast(prefix, "int32"), tuple(map(control.index, suppressed))
 
 
 def as_tokens(hypotheses, candidates):
-    """`zoo.decoding.Hypotheses` of places among candidates as those of tokens."""
-    tokens = ops.take_along_axis(candidates[:, None], hypotheses.tokens, axis=-1)
+    """Converts `zoo.decoding.Hypotheses` of places among candidates [B, C] to those of tokens."""
+    tokens = ops.take_along_axis(candidates[:, None], hypotheses.tokens, axis=-1)  # [B, K, T]
     return hypotheses._replace(tokens=tokens)
 
 
-def _first(special, suppressed):
-    return list(dict.fromkeys((*special[:3], *suppressed)))  # start, end and padding
+def _control(special, suppressed):
+    """The first of all candidates."""
+    return list(dict.fromkeys((special.start, special.end, special.pad, *suppressed)))

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
 from zoo.errors import TaskError, as_number
-from zoo.tasks.padded_batches import token_batches
+from zoo.tasks.padded_batches import pad_and_batch
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 
 MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote
@@ -33,7 +33,8 @@ class Task:
         description_file: name of its JSON file.
         verb: the command of ``python -m zoo`` that uses it.
         tokenizer_names: {attribute: name of that tokenizer's files, see `save_tokenizer`}.
-        settings: names of constructor arguments that are attributes and are saved.
+        saved_arguments: names of constructor arguments that are attributes and are saved.
+        graph_constants: names of attributes that compiled functions read when they are traced.
 
     Attributes:
         model: Keras model. It can be replaced by another one that fits.
@@ -42,37 +43,45 @@ class Task:
         jit_compile: whether XLA compiles the functions that call the model.
     """
 
-    description_file, jit_compile, verb = None, None, "export"
-    tokenizer_names, settings = {}, ()
+    description_file = None
+    verb = "export"
+    tokenizer_names = {}
+    saved_arguments = ()
+    graph_constants = ()
+    jit_compile = None
 
     def __init__(self, model):
         self.run_folder = None
         self.model = model
 
-    def __setattr__(self, name, value):
-        """Assigns an attribute; functions that were traced with its old value are dropped."""
-        if name == "model":
-            self.check(value)
-            self._variables = []  # of the model when the functions were traced
-        if name in ("model", "problem", "shortlist"):
-            self.engine = None  # it computes what the old value says
-        super().__setattr__(name, value)
-        if name not in ("jit_compile", "beam_size", "length_penalty"):  # arguments of functions
-            super().__setattr__("_function", functools.lru_cache(MAX_FUNCTIONS)(_compiled))
+    @property
+    def model(self):
+        return self._model
+
+    @model.setter
+    def model(self, model):
+        self.check(model)
+        self._model = model
+        self.engine = None  # it computes the old model
+        self._variables = []  # of the model when the functions were traced
+        self._drop_functions()
+
+    def _drop_functions(self):
+        self._function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
 
     def check(self, model):
         """Raises `TaskError` if a model does not fit."""
 
     def description(self):
-        """The content of the JSON file: a dict of the settings; subclasses add to it."""
-        return {name: getattr(self, name) for name in self.settings}
+        """The content of the JSON file, a dict; subclasses add to it."""
+        return {name: getattr(self, name) for name in self.saved_arguments}
 
     @classmethod
     def from_description(cls, description, model, *parts, **others):
         """Creates a task from its description, its model and other arguments."""
-        # Earlier versions saved fewer settings, with the same effect as the defaults of the others.
-        settings = {name: description[name] for name in cls.settings if name in description}
-        return cls(model, *parts, **others, **settings)
+        # Earlier versions saved fewer arguments: without the others, which had their defaults.
+        saved = {name: description[name] for name in cls.saved_arguments if name in description}
+        return cls(model, *parts, **others, **saved)
 
     def save(self, folder):
         """Saves the model, the tokenizers and the description to a folder."""
@@ -97,32 +106,40 @@ class Task:
         task.run_folder = folder
         return task
 
-    def run(self, graph, *tensors, specs=None, **settings):
-        """Computes ``graph(*tensors, **settings)`` in a `tf.function`; returns arrays.
+    def run(self, graph, *tensors, specs=None, **constants):
+        """Computes ``graph(*tensors, **constants)`` in a `tf.function`; returns arrays.
 
-        It is traced once for each combination of settings, which are constants, and of shapes, or
-        of `specs`, a `tf.TensorSpec` for each tensor. New values of the model's variables take
-        effect immediately; if the variables are replaced, as by `enable_lora`, it is traced again.
+        It is traced once for each combination of constants and of shapes, or of `specs`, a
+        `tf.TensorSpec` for each tensor. New values of the model's variables take effect
+        immediately; if the variables are replaced, as by `enable_lora`, it is traced again.
 
         Raises:
             TaskError: if the tensors do not fit `specs`, or the model computes NaN.
         """
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-        given = tuple(map(tf.TensorSpec.from_tensor, tensors))
+        received = tuple(tf.TensorSpec.from_tensor(tensor) for tensor in tensors)
         if specs is None:
-            specs = given
-        elif not all(map(tf.TensorSpec.is_compatible_with, specs, given)):
-            wanted, given = (
-                ", ".join(f"{spec.dtype.name} {spec.shape}" for spec in each)
-                for each in (specs, given)
+            specs = received
+        elif not all(map(tf.TensorSpec.is_compatible_with, specs, received)):
+            raise TaskError(
+                f"The inputs must be {_described(specs)}. Received: {_described(received)}."
             )
-            raise TaskError(f"The inputs must be {wanted}. Received: {given}.")
+        jit_compile = self.jit_compile and JIT_COMPILE
+        attributes = tuple(getattr(self, name) for name in self.graph_constants)
         with _lock:
-            now, before = self.model.weights, self._variables
-            if len(now) != len(before) or any(map(operator.is_not, now, before)):
-                self._variables = now
-            function = self._function(graph, specs, self.jit_compile and JIT_COMPILE, **settings)
+            weights = self.model.weights
+            are_replaced = len(weights) != len(self._variables) or any(
+                map(operator.is_not, weights, self._variables)
+            )
+            if are_replaced:
+                self._variables = weights
+                self._drop_functions()
+            function = self._function(graph, specs, jit_compile, attributes, **constants)
         return without_nan(keras.tree.map_structure(np.asarray, function(*tensors)))
+
+
+def _described(specs):
+    return ", ".join(f"{spec.dtype.name} {spec.shape}" for spec in specs)
 
 
 class TextTask(Task):
@@ -143,11 +160,20 @@ class TextTask(Task):
 
     def __init__(self, model, special_tokens):
         limit = self._tokenizers()[-1].vocab_size - 1
-        tokens = special_tokens._asdict()
-        for name, token in tokens.items():
-            if (name, token) != ("first", None):
-                tokens[name] = as_number(f"special_tokens.{name}", token, int, 0, limit)
-        self.special_tokens = SpecialTokens(**tokens)
+        if not isinstance(special_tokens.prefix, (list, tuple)):
+            raise TaskError(
+                "special_tokens.prefix must be a tuple of token ids. "
+                f"Received: {special_tokens.prefix!r}."
+            )
+        self.special_tokens = SpecialTokens(
+            start=as_number("special_tokens.start", special_tokens.start, int, 0, limit),
+            end=as_number("special_tokens.end", special_tokens.end, int, 0, limit),
+            pad=as_number("special_tokens.pad", special_tokens.pad, int, 0, limit),
+            prefix=tuple(
+                as_number("special_tokens.prefix", token, int, 0, limit)
+                for token in special_tokens.prefix
+            ),
+        )
         super().__init__(model)
 
     def _tokenizers(self):
@@ -155,11 +181,12 @@ class TextTask(Task):
 
     def check(self, model):
         for name, tokenizer in zip(self.tokenizer_names, self._tokenizers()):
-            side, size = name.removesuffix("tokenizer"), tokenizer.vocab_size
-            if getattr(model, f"{side}vocab_size") != size:
+            side = name.removesuffix("tokenizer")  # "source_", "target_" or ""
+            vocab_size = getattr(model, f"{side}vocab_size")
+            if vocab_size != tokenizer.vocab_size:
                 raise TaskError(
-                    f"The model has {getattr(model, f'{side}vocab_size')} {side.replace('_', ' ')}"
-                    f"tokens. Received a tokenizer with {size} tokens."
+                    f"The model has {vocab_size} {side.replace('_', ' ')}tokens. "
+                    f"Received a tokenizer with {tokenizer.vocab_size} tokens."
                 )
         pad = self.special_tokens.pad
         if getattr(model, "pad_id", pad) != pad:  # a language model has none
@@ -173,20 +200,26 @@ class TextTask(Task):
 
     @classmethod
     def from_description(cls, description, model, *tokenizers):
-        special = {"special_tokens": SpecialTokens(**description["special_tokens"])}
-        return super().from_description(description, model, *tokenizers, **special)
+        special_tokens = SpecialTokens(**description["special_tokens"])
+        return super().from_description(
+            description, model, *tokenizers, special_tokens=special_tokens
+        )
 
     def compute(self, rows, function, buffer_length=0):
-        """Applies ``function(batch)``, which returns arrays [B, ...], to all rows of tokens.
+        """Applies a function to all rows of tokens, in batches.
 
-        Rows are batched by `zoo.tasks.padded_batches.token_batches`. Returns for each row a tuple
-        of its part of the arrays.
+        Args:
+            rows, buffer_length: see `zoo.tasks.padded_batches.pad_and_batch`.
+            function: from a `zoo.tasks.padded_batches.Batch` to arrays [B, ...].
+
+        Returns:
+            For each row a tuple of its part of the arrays.
         """
+        batches = pad_and_batch(rows, self.special_tokens, self.model.max_length, buffer_length)
         results = [None] * len(rows)
-        limits = (self.model.max_length, buffer_length)
         # A bar is shown on a terminal, for work that takes longer than a moment.
         with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:
-            for batch in token_batches(rows, self.special_tokens, *limits):
+            for batch in batches:
                 for index, values in zip(batch.indices, zip(*function(batch))):
                     results[index] = values
                 progress.update(len(batch.indices))
@@ -195,7 +228,8 @@ class TextTask(Task):
 
 def without_nan(outputs):
     """The outputs, an array or `zoo.decoding.Hypotheses`; raises `TaskError` if some are NaN."""
-    if np.isnan(outputs.log_probs if isinstance(outputs, Hypotheses) else outputs).any():
+    numbers = outputs.log_probs if isinstance(outputs, Hypotheses) else outputs
+    if np.isnan(numbers).any():
         raise TaskError(
             "There is no result: the model computed NaN. Check that its weights are finite; its "
             "training may have diverged."
@@ -203,13 +237,14 @@ def without_nan(outputs):
     return outputs
 
 
-def _compiled(graph, specs, jit_compile, **settings):
+def _compiled(graph, specs, jit_compile, attributes, **constants):
     """A function of tensors that fit `specs`; the first call traces it.
 
-    It does not look for a trace that fits, which would take about 1 ms in each call.
+    It does not look for a trace that fits, which would take about 1 ms in each call. `attributes`,
+    the values of `graph_constants`, belong to the key of the cache only.
     """
     function = tf.function(
-        lambda *tensors: graph(*tensors, **settings), autograph=False, jit_compile=jit_compile
+        lambda *tensors: graph(*tensors, **constants), autograph=False, jit_compile=jit_compile
     )
     traced = functools.cache(lambda: function.get_concrete_function(*specs))
     return lambda *tensors: traced()(*tensors)

@@ -1,15 +1,18 @@
 """Translation with an encoder-decoder Transformer.
 
-Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence.
+Axes: B sentences, S source tokens, T target tokens, K hypotheses of a sentence, H heads, V target
+vocabulary, F tokens of a prefix.
 """
+
+import itertools
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from zoo.errors import TaskError, as_number
-from zoo.tasks.generation import MAX_BEAM_SIZE, GenerationTask
-from zoo.tasks.padded_batches import padded
+from zoo.tasks.generation import MAX_BEAM_SIZE, GenerationTask, Request, SearchInputs
+from zoo.tasks.padded_batches import padded_length
 from zoo.text.answers import Alignment, join_parts
 from zoo.text.encoding import encode, encode_parts
 from zoo.text.special_tokens import SPECIAL_TOKENS
@@ -24,7 +27,7 @@ class Translator(GenerationTask):
         target_tokenizer: of the target language.
         beam_size: number of hypotheses of beam search; 1 is greedy search.
         length_penalty: see `zoo.decoding.length_penalty`; 0 favors short translations.
-        special_tokens: `zoo.decoding.SpecialTokens`. Its `first` is not part of translations.
+        special_tokens: `zoo.decoding.SpecialTokens`. Its `prefix` is not part of translations.
         length_offset: see `zoo.decoding.LengthPenalty`.
         early_stopping: see `zoo.decoding.beam_search`.
         max_length: maximum number of tokens of a translation; by default twice the length to which
@@ -41,10 +44,17 @@ class Translator(GenerationTask):
         TaskError: if model, tokenizers and special tokens do not match, or an option is invalid.
     """
 
-    description_file, verb = "translator.json", "translate"
+    description_file = "translator.json"
+    verb = "translate"
     tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
-    settings = "beam_size length_penalty length_offset early_stopping max_length search_options"
-    settings = tuple(settings.split())
+    saved_arguments = (
+        "beam_size",
+        "length_penalty",
+        "length_offset",
+        "early_stopping",
+        "max_length",
+        "search_options",
+    )
 
     def __init__(
         self,
@@ -69,10 +79,30 @@ class Translator(GenerationTask):
                 f'early_stopping must be True, False or "never". Received: {early_stopping!r}.'
             )
         self.early_stopping = early_stopping
-        self.max_length, self.shortlist = max_length, None
+        self.max_length = max_length
+        self.shortlist = None
         super().__init__(model, special_tokens, search_options)
 
-    def __call__(self, texts, sentences=True, **options):
+    @property
+    def shortlist(self):
+        return self._shortlist
+
+    @shortlist.setter
+    def shortlist(self, shortlist):
+        self._shortlist = shortlist
+        self.engine = None  # it has none
+
+    def __call__(
+        self,
+        texts,
+        sentences=True,
+        beam_size=None,
+        length_penalty=None,
+        max_length=None,
+        too_long="error",
+        target_prefix=None,
+        **search_options,
+    ):
         """Returns the best translation of each text, a list of str.
 
         Args:
@@ -81,19 +111,92 @@ class Translator(GenerationTask):
                 between them, see `zoo.text.layout.split_sentences`. If False, the default of
                 `n_best` and `sample`, each text is translated as a whole. A text of several parts
                 has one translation: the best of each part, with the sum of their scores.
-            **options: `beam_size` and `length_penalty`, see `n_best`, and:
-                max_length: maximum number of target tokens; by default that of the translator.
-                too_long: "error"; or "split", to translate a text, or a sentence, that is too long
-                    for the model in parts and to keep the space between them.
-                target_prefix: beginning of the translations, normalized by the tokenizer: a str, or
-                    a list with one for each text. It counts towards `max_length`, but not for the
-                    score and the length penalty. An empty text stays empty.
-                Fields of `zoo.decoding.SearchOptions`; by default those of the translator.
+            beam_size, length_penalty: see `n_best`.
+            max_length: maximum number of target tokens; by default that of the translator.
+            too_long: "error"; or "split", to translate a text, or a sentence, that is too long for
+                the model in parts and to keep the space between them.
+            target_prefix: beginning of the translations, normalized by the tokenizer: a str, or a
+                list with one for each text. It counts towards `max_length`, but not for the score
+                and the length penalty. An empty text stays empty.
+            **search_options: fields of `zoo.decoding.SearchOptions`; by default those of the
+                translator.
 
         Raises:
             TaskError: if a text is too long, an option is invalid or outputs are NaN.
         """
-        return super().__call__(texts, sentences=sentences, **options)
+        request = self._request(
+            texts, max_length, too_long, sentences, target_prefix, search_options
+        )
+        answers = self._n_best(request, 1, beam_size, length_penalty)
+        return [best.text for [best, *_] in answers]
+
+    def n_best(
+        self,
+        texts,
+        n=1,
+        beam_size=None,
+        length_penalty=None,
+        max_length=None,
+        too_long="error",
+        sentences=False,
+        target_prefix=None,
+        **search_options,
+    ):
+        """Returns the n best translations of each text, by beam search.
+
+        Args:
+            n: number of translations of each text.
+            beam_size: number of hypotheses, from `n` to 1,000; 1 is greedy search. By default that
+                of the translator, or `n` if that is larger.
+            length_penalty: see `zoo.decoding.length_penalty`; by default that of the translator.
+            texts, max_length, too_long, sentences, target_prefix, **search_options: see `__call__`.
+
+        Returns:
+            For each text a list of `zoo.text.answers.ScoredText`, the best first.
+
+        Raises:
+            TaskError: see `__call__`.
+        """
+        request = self._request(
+            texts, max_length, too_long, sentences, target_prefix, search_options
+        )
+        return self._n_best(request, n, beam_size, length_penalty)
+
+    def sample(
+        self,
+        texts,
+        n=1,
+        temperature=1.0,
+        top_k=None,
+        top_p=None,
+        seed=0,
+        max_length=None,
+        too_long="error",
+        sentences=False,
+        target_prefix=None,
+        **search_options,
+    ):
+        """Samples translations of each text from the distribution of the model.
+
+        Args:
+            n: number of samples of each text.
+            temperature: at least 0.001; values below 1 make likely tokens more likely.
+            top_k: if given, samples from the k most likely tokens only.
+            top_p: if given, samples from the most likely tokens with this total probability only.
+            seed: random seed. The samples of a text depend on it and on the number of texts, or
+                parts of split texts, before it, not counting those that are left empty.
+            texts, max_length, too_long, sentences, target_prefix, **search_options: see `__call__`.
+
+        Returns:
+            See `n_best`; scores are log-probabilities.
+
+        Raises:
+            TaskError: see `__call__`.
+        """
+        request = self._request(
+            texts, max_length, too_long, sentences, target_prefix, search_options
+        )
+        return self._sample(request, n, temperature, top_k, top_p, seed)
 
     def score(self, texts, translations):
         """Returns the log-probability of the given translation of each text.
@@ -120,19 +223,20 @@ class Translator(GenerationTask):
         Raises:
             TaskError: if the text or the translation is too long.
         """
-        translation = self([text], sentences=False)[0] if translation is None else translation
+        if translation is None:
+            [translation] = self([text], sentences=False)
         [(source, target)] = self._pairs([text], [translation])
         weights = self.attention(np.asarray([source]), np.asarray([target], np.int32))
-        labels = self.source_tokenizer.pieces(source), self.target_tokenizer.pieces(target)
-        return Alignment(keras.ops.convert_to_numpy(weights)[0], *labels)
+        return Alignment(
+            weights=keras.ops.convert_to_numpy(weights)[0],  # [T, S]
+            source=self.source_tokenizer.pieces(source),
+            target=self.target_tokenizer.pieces(target),
+        )
 
     def check(self, model):
         super().check(model)
         if self.max_length is not None:
             as_number("max_length", self.max_length, int, 1, model.max_length)
-
-    def _start(self, source, length, num_hypotheses):
-        return self.model.start(source, length, num_hypotheses), None
 
     def log_probs(self, source, target):
         """The log-probability of each target as a graph: float32 [B].
@@ -141,19 +245,20 @@ class Translator(GenerationTask):
             source, target: int [B, S] and [B, T], each row ending with the end token, then padding.
         """
         inputs = {"source": source, "target": self._shifted(target)}
-        logits = tf.cast(self.model(inputs, training=False), tf.float32)
-        log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(target, logits)
-        counted = target != self.special_tokens.pad
-        if self.special_tokens.first is not None:  # its probability is one
-            counted &= tf.range(tf.shape(target)[1]) > 0
-        return tf.reduce_sum(tf.where(counted, log_probs, 0.0), axis=1)
+        logits = tf.cast(self.model(inputs, training=False), tf.float32)  # [B, T, V]
+        log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(target, logits)  # [B, T]
+        counts = target != self.special_tokens.pad
+        if self.special_tokens.prefix:  # its probability is one
+            counts &= tf.range(tf.shape(target)[1]) >= len(self.special_tokens.prefix)
+        return tf.reduce_sum(tf.where(counts, log_probs, 0.0), axis=1)
 
     def attention(self, source, target):
         """The attention weights as a graph, the mean of blocks and heads: float32 [B, T, S].
 
         Args: see `log_probs`.
         """
-        maps = self.model.cross_attention_maps({"source": source, "target": self._shifted(target)})
+        inputs = {"source": source, "target": self._shifted(target)}
+        maps = self.model.cross_attention_maps(inputs)  # [B, blocks, H, T, S]
         return keras.ops.mean(keras.ops.cast(maps, "float32"), axis=(1, 2))
 
     def _shifted(self, target):
@@ -161,65 +266,108 @@ class Translator(GenerationTask):
         start = tf.fill([tf.shape(target)[0], 1], self.special_tokens.start)
         return tf.concat([start, target[:, :-1]], 1)
 
-    def _inputs(self, batch, most, options):
-        tokens, limit = batch.tokens, self.model.max_length
-        least = max(2 * tokens[0].shape[1], options.min_length, options.min_new_tokens + 1)
-        length = most or min(least, limit)
-        if self.shortlist is not None:
-            limits = self.special_tokens, options.suppress_tokens
-            tokens = (*tokens, self.shortlist.candidates(*tokens, *limits))
-        return tokens, np.int32(length), padded(length, limit)
+    def _start(self, source, length, num_hypotheses):
+        return self.model.start(source, length, num_hypotheses)
 
-    def _rows(self, sources, counts, prefix, most):
+    def _inputs(self, batch, request):
+        source = batch.tokens[0]  # [B, S]
+        prefix = batch.tokens[1] if len(batch.tokens) == 2 else None  # [B, F]
+        options = request.options
+        candidates = None
+        if self.shortlist is not None:
+            candidates = self.shortlist.candidates(
+                source, prefix, self.special_tokens, options.suppress_tokens
+            )
+        limit = self.model.max_length
+        length = request.max_length
+        if length is None:
+            least = max(options.min_length, options.min_new_tokens + 1)
+            length = min(max(2 * source.shape[1], least), limit)
+        return SearchInputs(
+            tokens=source,
+            max_length=np.int32(length),
+            buffer_length=padded_length(length, limit),
+            prefix=prefix,
+            candidates=candidates,
+        )
+
+    def _request(self, texts, max_length, too_long, sentences, target_prefix, search_options):
+        special = self.special_tokens
+        limit = self.model.max_length
+        if max_length is None:
+            max_length = self.max_length
+        else:
+            max_length = as_number("max_length", max_length, int, 1, limit)
+        layouts, sources = encode_parts(
+            self.source_tokenizer, texts, limit, special.end, too_long, sentences
+        )
+        counts = [len(fields) // 2 for fields in layouts]  # of the parts of a text
+
+        def answers(hypotheses):
+            parts = []
+            for found in hypotheses:
+                tokens = found.tokens[:, len(special.prefix) :]
+                parts.append(self._scored(found._replace(tokens=tokens)))
+            remaining = iter(parts)
+            return [
+                join_parts(fields, list(itertools.islice(remaining, count)))
+                for fields, count in zip(layouts, counts)
+            ]
+
+        return Request(
+            rows=self._rows(sources, counts, target_prefix, max_length),
+            max_length=max_length,
+            options=self.options(**search_options),
+            answers=answers,
+        )
+
+    def _rows(self, sources, counts, target_prefix, max_length):
         """The sequences of each part: its source, and the tokens that its translation begins with.
 
         `counts` are the numbers of parts of the texts; the first part of each has the prefix.
         """
-        if not prefix and self.shortlist is None:
+        if not target_prefix and self.shortlist is None:
             return [[source] for source in sources]
-        special, tokenizer, prefix = self.special_tokens, self.target_tokenizer, prefix or ""
-        prefixes = [prefix] * len(counts) if isinstance(prefix, str) else prefix
-        settings = (most or self.model.max_length, special.end, special.first)
-        rows = encode(tokenizer, prefixes, *settings, "The target_prefix of text {}")
-        if len(rows) != len(counts) or any(tokenizer.unknown in row for row in rows):
+        special = self.special_tokens
+        tokenizer = self.target_tokenizer
+        texts = target_prefix or ""
+        if isinstance(texts, str):
+            texts = [texts] * len(counts)
+        encoded = encode(
+            tokenizer,
+            texts,
+            max_length or self.model.max_length,
+            special.end,
+            prefix=special.prefix,
+            name="The target_prefix of text {}",
+        )
+        if len(encoded) != len(counts) or any(tokenizer.unknown in row for row in encoded):
             raise TaskError(
                 "target_prefix must be a str, or a list with one for each text, of characters in "
                 "the vocabulary of the tokenizer. Received: "
-                f"target_prefix={prefix!r} for {len(counts)} texts."
+                f"target_prefix={target_prefix!r} for {len(counts)} texts."
             )
-        none = [special.pad if special.first is None else special.first]
-        rows = [[row[:-1] or none, *[none] * count][:count] for row, count in zip(rows, counts)]
-        return [[source, begin] for source, begin in zip(sources, sum(rows, []))]
-
-    def _prepared(
-        self,
-        texts,
-        max_length=None,
-        too_long="error",
-        sentences=False,
-        target_prefix=None,
-        **options,
-    ):
-        limit, most = self.model.max_length, self.max_length
-        if max_length is not None:
-            most = as_number("max_length", max_length, int, 1, limit)
-        tokenizer, end = self.source_tokenizer, self.special_tokens.end
-        layouts, rows = encode_parts(tokenizer, texts, limit, end, too_long, sentences)
-        rows = self._rows(rows, [len(fields) // 2 for fields in layouts], target_prefix, most)
-        forced = self.special_tokens.first is not None
-
-        def translations(hypotheses):
-            parts = (self._scored(tokens[:, forced:], *others) for tokens, *others in hypotheses)
-            return [join_parts(fields, [next(parts) for _ in fields[1::2]]) for fields in layouts]
-
-        return rows, most, self.options(options), translations
+        empty = [*special.prefix] or [special.pad]
+        prefixes = []
+        for row, count in zip(encoded, counts):
+            if count:
+                prefixes.append(row[:-1] or empty)
+                prefixes += [empty] * (count - 1)
+        return [[source, prefix] for source, prefix in zip(sources, prefixes)]
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""
-        special, limit = self.special_tokens, self.model.max_length
+        special = self.special_tokens
+        limit = self.model.max_length
         sources = encode(self.source_tokenizer, texts, limit, special.end)
-        settings = (limit, special.end, special.first, "Translation {}")
-        targets = encode(self.target_tokenizer, translations, *settings)
+        targets = encode(
+            self.target_tokenizer,
+            translations,
+            limit,
+            special.end,
+            prefix=special.prefix,
+            name="Translation {}",
+        )
         if len(sources) != len(targets):
             raise TaskError(
                 f"Each text has one translation. Received: {len(sources)} texts and "
