@@ -71,7 +71,6 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
             fields = split_long(fields, functools.partial(_fits, tokenizer, limit, code))
         layouts.append(fields)
         parts += [code + part for part in fields[1::2]]
-<<<<<<< HEAD
     rows = encode(
         tokenizer,
         parts,
@@ -81,10 +80,6 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
         advice='Shorten it, or pass too_long="split".',
     )
     return layouts, rows
-=======
-    name, advice = "A sentence" if sentences else "A text", 'Shorten it, or pass too_long="split".'
-    return layouts, encode(tokenizer, parts, limit, end, (), name, advice)
->>>>>>> 553d20b (Searches: prompt and prefix; files by what is in them; top-k is in zoo/decoding)
 
 
 def _fits(tokenizer, limit, code, part):
