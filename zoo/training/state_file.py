@@ -21,7 +21,9 @@ from zoo.files import atomic, remove_partial
 from zoo.training import distribution
 
 BEST = "best"  # subfolder
-WEIGHTS, RANDOM, OPTIMIZER = "weights", "random", "optimizer"
+WEIGHTS = "weights"
+RANDOM = "random"
+OPTIMIZER = "optimizer"
 _NAME = "state"  # of TensorFlow's files in the folder
 _SEED = "seed_generator_state"  # the name of Keras
 
@@ -53,7 +55,8 @@ def write(path, variables, keep, metadata=None):
         metadata: dict that can be stored as JSON.
     """
     tensors = {"metadata": tf.constant(json.dumps(metadata))}
-    tensors |= {f"state/{name}": tf.convert_to_tensor(v.value) for name, v in variables.items()}
+    for name, variable in variables.items():
+        tensors[f"state/{name}"] = tf.convert_to_tensor(variable.value)
     remove_partial(path.parent)
     with atomic(path) as partial:
         try:
@@ -61,7 +64,7 @@ def write(path, variables, keep, metadata=None):
                 tf.raw_ops.SaveV2(
                     prefix=str(partial / _NAME),
                     tensor_names=[*tensors],
-                    shape_and_slices=[""] * len(tensors),  # as a whole
+                    shape_and_slices=["" for _ in tensors],  # as a whole
                     tensors=[*tensors.values()],
                 )
         except tf.errors.OpError as error:
@@ -69,10 +72,12 @@ def write(path, variables, keep, metadata=None):
                 raise  # a worker is lost, for instance
             raise OSError(error.message.split("; ")[-1].partition(" [Op")[0]) from error
         shutil.rmtree(path, ignore_errors=True)  # if the run was resumed from an earlier step
-    beside = paths(path.parent)
-    end = beside.index(path) + 1
-    for other in beside[: max(0, end - keep)] + beside[end:]:
-        shutil.rmtree(other)
+    stored = paths(path.parent)
+    end = stored.index(path) + 1
+    kept = stored[max(0, end - keep) : end]
+    for other in stored:
+        if other not in kept:
+            shutil.rmtree(other)
 
 
 def read(path, with_state=True):
@@ -83,9 +88,13 @@ def read(path, with_state=True):
     """
     try:
         reader = tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
-        names = sorted(reader.get_variable_to_shape_map()) if with_state else ()
-        state = {n.removeprefix("state/"): reader.get_tensor(n) for n in names if n != "metadata"}
-        return json.loads(reader.get_tensor("metadata")), state
+        metadata = json.loads(reader.get_tensor("metadata"))
+        state = {}
+        if with_state:
+            for name in sorted(reader.get_variable_to_shape_map()):
+                if name != "metadata":
+                    state[name.removeprefix("state/")] = reader.get_tensor(name)
+        return metadata, state
     # TensorFlow raises errors of several types, depending on where the damage is.
     except Exception as error:
         raise Damaged(f"{path} is damaged and cannot be used: {error}.") from None
@@ -106,20 +115,20 @@ def variables(model, groups=(WEIGHTS, RANDOM, OPTIMIZER)):
         RANDOM: random_states(model),
         OPTIMIZER: getattr(getattr(model, "optimizer", None), "variables", ()),
     }
-    # Keras numbers the layers of a process, so the numbers in paths may differ between runs.
-    return {
-        re.sub("[/.]", "-", f"{group}/{index:05d}/{re.sub('_[0-9]+(?=[/_]|$)', '', v.path)}"): v
-        for group in groups
-        for index, v in enumerate(members[group])
-    }
+    found = {}
+    for group in groups:
+        for index, variable in enumerate(members[group]):
+            # Keras numbers the layers of a process: these numbers may differ between runs.
+            path = re.sub("_[0-9]+(?=[/_]|$)", "", variable.path)
+            name = re.sub("[/.]", "-", f"{group}/{index:05d}/{path}")
+            found[name] = variable
+    return found
 
 
 def difference(variables, state):
     """Returns why the arrays of `state` do not fit `variables`; None if they do."""
-    expected, stored = (
-        {name: f"{v.dtype} {list(v.shape)}" for name, v in values.items()}
-        for values in (variables, state)
-    )
+    expected = {name: f"{v.dtype} {list(v.shape)}" for name, v in variables.items()}
+    stored = {name: f"{array.dtype} {list(array.shape)}" for name, array in state.items()}
     for name in [*expected, *stored]:
         if expected.get(name) != stored.get(name):
             return f"{name} is {stored.get(name, 'missing')}, not {expected.get(name, 'missing')}"
@@ -146,19 +155,24 @@ def load_weights(model, path):
     Raises:
         TrainingStateError: if the checkpoint is missing or damaged, or does not fit the model.
     """
-    path = next(reversed(paths(path)), path)
-    state = read(path)[1]
-    weights = {name: a for name, a in state.items() if name.startswith(WEIGHTS)}
-    own = variables(model, (WEIGHTS,))
+    checkpoints = paths(path)
+    if checkpoints:
+        path = checkpoints[-1]
+    _, state = read(path)
+    weights = {name: array for name, array in state.items() if name.startswith(WEIGHTS)}
     averages = [array for name, array in state.items() if name.endswith("_average")]
-    wrong, trainable = difference(own, weights), len(model.trainable_variables)
-    if not wrong and averages and len(averages) != trainable:
-        wrong = f"it has averages of {len(averages)} weights, the model {trainable} trainable ones"
+    variables_of_model = variables(model, (WEIGHTS,))
+    trainable = model.trainable_variables
+    wrong = difference(variables_of_model, weights)
+    if not wrong and averages and len(averages) != len(trainable):
+        wrong = (
+            f"it has averages of {len(averages)} weights, the model {len(trainable)} trainable ones"
+        )
     if wrong:
         raise TrainingStateError(f"{path} cannot be used: {wrong}.")
-    for name, variable in own.items():
+    for name, variable in variables_of_model.items():
         variable.assign(weights[name])
-    for variable, average in zip(model.trainable_variables, averages):
+    for variable, average in zip(trainable, averages):
         variable.assign(average)
 
 
@@ -180,7 +194,8 @@ def set_metrics(model, values):
     """
     strategy = model.distribute_strategy
     for variable, value in zip(model.metrics_variables, values, strict=True):
-        parts, value = distribution.replica_values(strategy, variable), np.array(value)
+        value = np.array(value)
+        parts = distribution.replica_values(strategy, variable)
         if distribution.num_workers(strategy) == 1 and len(parts) == len(value):
             for part, share in zip(parts, value):
                 part.assign(share.astype(variable.dtype))

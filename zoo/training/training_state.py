@@ -1,4 +1,4 @@
-"""A callback that saves checkpoints, from which an interrupted run is resumed exactly."""
+"""A callback that saves the state of training, from which an interrupted run resumes exactly."""
 
 import math
 import pathlib
@@ -56,14 +56,18 @@ class TrainingState(keras.callbacks.Callback):
         self.minutes = minutes
         self.steps = steps
         self.keep = keep
-        self.step = self.epoch = 0
+        self.step = 0
+        self.epoch = 0
         self.stopped = False
-        self._saved = 0  # step of the last checkpoint
-        self._best = math.inf  # `val_loss`
-        self._metrics = None  # of the epoch that is resumed, until they are restored
-        self._callbacks, self._begun = [], []  # and their attributes when training began
-        self._states, self._rates = [], []  # attributes of callbacks and learning rates to restore
         self.interruption = Interruption()
+        self._saved_step = 0  # of the last checkpoint
+        self._best_loss = math.inf  # lowest `val_loss`
+        self._callbacks = []
+        self._initial_attributes = []  # of each callback, when training begins
+        # What a checkpoint contains, until it is restored:
+        self._metrics = None  # of the epoch that is resumed
+        self._attributes = []  # of each callback
+        self._rates = []  # (variable, learning rate)
 
     def restore(self, model, callbacks=()):
         """Restores a compiled model from the newest usable checkpoint; returns `step`.
@@ -81,14 +85,21 @@ class TrainingState(keras.callbacks.Callback):
         self._callbacks = list(callbacks)
         self._strategy = model.distribute_strategy
         self._is_chief = distribution.is_chief(self._strategy)
-        errors, best = [], files.paths(self.folder / files.BEST)
-        for path in reversed([*best, *files.paths(self.folder)]):
+
+        newest_first = [*reversed(files.paths(self.folder))]
+        best = files.paths(self.folder / files.BEST)
+        used = None
+        errors = []
+        for path in newest_first + best:
             try:
-                self._resume(model, path, *files.read(path))
+                metadata, state = files.read(path)
+                self._set_state(model, path, metadata, state)
+                used = path
                 break
             except TrainingStateError as error:
                 errors.append(error)
-        else:
+
+        if used is None:
             for error in errors:
                 # If all are damaged, the run starts from the beginning instead.
                 if not isinstance(error, files.Damaged):
@@ -98,7 +109,7 @@ class TrainingState(keras.callbacks.Callback):
                 print(error)
             if self.step:
                 steps = self.step - self.epoch * self.steps_per_epoch
-                print(f"Resuming after {self.epoch:,} epochs and {steps:,} steps, from {path}")
+                print(f"Resuming after {self.epoch:,} epochs and {steps:,} steps, from {used}")
         return self.step
 
     def remove(self):
@@ -110,7 +121,7 @@ class TrainingState(keras.callbacks.Callback):
     # --- callback methods ------------------------------------------------------------------------
 
     def on_train_begin(self, logs=None):
-        self._begun = [_plain_attributes(callback) for callback in self._callbacks]
+        self._initial_attributes = [_plain_attributes(callback) for callback in self._callbacks]
         self._restore_callbacks()
         self.interruption.watch()
         self._saved_at = time.monotonic()
@@ -135,34 +146,39 @@ class TrainingState(keras.callbacks.Callback):
         self.step = step
         loss = (logs or {}).get("loss", 0.0)  # a mean: once not finite, it stays so for an epoch
         self._check_finite(loss, f"The loss of step {step:,} is {np.ravel(loss)[0]}")
-        # During validation, the model may have the averaged weights and validation metrics, so the
-        # state is written before validation, unless little would be lost.
-        is_last = batch + 1 == self.steps_per_epoch
-        save, stop = self._decide(0 if is_last else step, is_last)
+        if batch + 1 == self.steps_per_epoch:
+            # During validation, the model may have the averaged weights and validation metrics, so
+            # the state is written before validation, unless little would be lost.
+            save, stop = self._save_or_stop(0, _SECONDS_BEFORE_VALIDATION)
+        else:
+            save, stop = self._save_or_stop(step, 60 * self.minutes)
         if save or stop:
             self._save(self.epoch)
         if stop:
             self._exit()
 
     def on_test_batch_end(self, batch, logs=None):
-        if self._decide(batch + 1)[1] and self._saved == self.step:  # else after validation
+        is_saved = self._saved_step == self.step  # otherwise the run stops after validation
+        if self._must_stop(batch + 1) and is_saved:
             self._exit()
 
     def on_epoch_end(self, epoch, logs=None):
         value = float((logs or {}).get("val_loss", math.inf))
-        is_best = value < self._best  # False for NaN
-        self._best = value if is_best else self._best
+        is_best = value < self._best_loss  # False for NaN
+        if is_best:
+            self._best_loss = value
         self._save(epoch + 1, is_best)
-        if self._decide(0)[1]:
+        if self._must_stop():
             self._exit()
 
     def on_train_end(self, logs=None):
-        if self._decide(0)[1]:
+        if self._must_stop():
             self._exit()
 
     # --- internals -------------------------------------------------------------------------------
 
-    def _resume(self, model, path, metadata, state):
+    def _set_state(self, model, path, metadata, state):
+        """Restores the state of the checkpoint at `path`; raises `TrainingStateError`."""
         steps = metadata["steps_per_epoch"]
         wrong = files.difference(files.variables(model), state)
         if steps != self.steps_per_epoch:
@@ -173,18 +189,20 @@ class TrainingState(keras.callbacks.Callback):
                 "written with, or start over with --overwrite."
             )
         files.set_state(model, state)
-        self.step = self._saved = metadata["step"]
-        self.epoch, self._metrics = metadata["epoch"], metadata["metrics"]
-        self._best = metadata["val_loss"]
-        self._states = metadata["callbacks"]
+        self.step = metadata["step"]
+        self.epoch = metadata["epoch"]
         self.stopped = metadata["stopped"]
+        self._saved_step = self.step
+        self._best_loss = metadata["val_loss"]
+        self._metrics = metadata["metrics"]
+        self._attributes = metadata["callbacks"]
         # callbacks may change the learning rate in the skipped steps
         rates = [v for v in model.optimizer.variables if v.name == "learning_rate"]
-        self._rates = [(v, v.numpy()) for v in rates]
+        self._rates = [(variable, variable.numpy()) for variable in rates]
 
     def _restore_callbacks(self):
-        for callback, state in zip(self._callbacks, self._states):
-            vars(callback).update(state)
+        for callback, attributes in zip(self._callbacks, self._attributes):
+            vars(callback).update(attributes)
         for variable, rate in self._rates:
             variable.assign(rate)
 
@@ -194,7 +212,9 @@ class TrainingState(keras.callbacks.Callback):
         Calling `fit` for the rest of the epoch and then again for the other epochs would swap in
         the averaged weights in between, and call `on_train_begin` and `on_train_end` twice.
         """
-        train, epoch, logs = self.model.train_function, self.epoch, self.model.get_metrics_result()
+        train = self.model.train_function
+        epoch = self.epoch
+        logs = self.model.get_metrics_result()
 
         def train_function(iterator):
             if self.epoch == epoch and self._batch < done:
@@ -204,26 +224,32 @@ class TrainingState(keras.callbacks.Callback):
 
         self.model.train_function = train_function
 
-    def _decide(self, step, before_validation=False):
-        """Whether to save and whether to stop after `step`, the same on all workers.
+    def _save_or_stop(self, step, seconds):
+        """(whether to save, whether to stop) after a step, the same on all workers.
 
-        Workers must save together, as reading the metrics is a collective operation.
+        A checkpoint is due `seconds` after the last one. Workers must save together, as reading the
+        metrics is a collective operation.
         """
-        seconds = _SECONDS_BEFORE_VALIDATION if before_validation else 60 * self.minutes
         is_due = self._is_chief and time.monotonic() >= self._saved_at + seconds
         interrupted = self.interruption.signal is not None
         save, stop = distribution.any_worker(self._strategy, step, is_due, interrupted)
-        steps_due = self.steps > 0 and self.step - self._saved >= self.steps
+        steps_due = self.steps > 0 and self.step - self._saved_step >= self.steps
         return save or steps_due, stop
 
+    def _must_stop(self, step=0):
+        """Whether any worker has received a signal."""
+        _, stop = self._save_or_stop(step, 60 * self.minutes)
+        return stop
+
     def _check_finite(self, values, message):
-        if not np.isfinite(values).all():
-            newest = next(reversed(files.paths(self.folder)), None)
-            raise UserError(
-                f"{message} (epoch {self.epoch + 1}). "
-                + (f"The last checkpoint is {newest}. " if newest else "There is no checkpoint. ")
-                + "Try a lower learning rate, a longer warmup or stronger gradient clipping."
-            )
+        if np.isfinite(values).all():
+            return
+        paths = files.paths(self.folder)
+        last = f"The last checkpoint is {paths[-1]}." if paths else "There is no checkpoint."
+        raise UserError(
+            f"{message} (epoch {self.epoch + 1}). {last} Try a lower learning rate, a longer "
+            "warmup or stronger gradient clipping."
+        )
 
     def _save(self, epochs_done, is_best=False):
         """Writes a checkpoint; raises `UserError` if weights are not finite."""
@@ -236,12 +262,12 @@ class TrainingState(keras.callbacks.Callback):
             "epoch": epochs_done,
             "steps_per_epoch": self.steps_per_epoch,
             "metrics": files.read_metrics(self.model),
-            "val_loss": self._best,
+            "val_loss": self._best_loss,
             "stopped": bool(self.model.stop_training),
             "callbacks": [
                 # Attributes that do not change are settings, which may differ in the resumed run.
-                dict(_plain_attributes(callback).items() - begun.items())
-                for callback, begun in zip(self._callbacks, self._begun)
+                dict(_plain_attributes(callback).items() - initial.items())
+                for callback, initial in zip(self._callbacks, self._initial_attributes)
             ],
         }
         if self._is_chief:
@@ -250,7 +276,7 @@ class TrainingState(keras.callbacks.Callback):
             if is_best:  # first: a run that is killed in between repeats the validation
                 files.write(self.folder / files.BEST / name, variables, 1, metadata)
             files.write(self.folder / name, variables, self.keep, metadata)
-        self._saved = self.step
+        self._saved_step = self.step
         self._saved_at = time.monotonic()
 
     def _exit(self):
@@ -262,6 +288,11 @@ class TrainingState(keras.callbacks.Callback):
 
 def _plain_attributes(callback):
     """The attributes of a callback that are numbers, strings or None, which JSON can store."""
-    items = {k: v.item() if isinstance(v, np.generic) else v for k, v in vars(callback).items()}
-    items.pop("min_delta", None)  # a setting: Keras changes its sign in the first epoch of a `fit`
-    return {k: v for k, v in items.items() if isinstance(v, (int, float, str, type(None)))}
+    found = {}
+    for name, value in vars(callback).items():
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, (int, float, str)):
+            found[name] = value
+    found.pop("min_delta", None)  # a setting: Keras changes its sign in the first epoch of a `fit`
+    return found
