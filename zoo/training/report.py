@@ -22,6 +22,8 @@ from zoo.training.translation_scores import translation_scores
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8
+_MIN_ALIGNED = 5  # tokens of a source, whose alignment fits in a picture
+_MAX_ALIGNED = 20
 _PROMPT_CHARACTERS = 60
 
 
@@ -39,15 +41,20 @@ def _end(folder, task, history, items, *, metrics, summary, samples=()):
 
     Args:
         items: what the training speed counts: images, texts or tokens.
-        metrics: those of this task, a dict.
-        summary: {name: printed text} of the most important ones.
+        metrics: dict of the metrics of this task.
+        summary: {name: printed text} of the most important metrics.
         samples: printed texts, one above the other.
     """
-    epochs, parameters = len(history["epoch"]), task.model.count_params()
     speed = float(np.nanmedian(history[f"{items}_per_second"]))  # of epochs that trained
-    common = {"epochs": epochs, f"{items}_per_second": speed, "parameters": parameters}
-    validated = {name: history[name][-1] for name in ("val_loss", "val_accuracy")}
-    folder.write_json("metrics.json", {**metrics, **validated, **common})
+    parameters = task.model.count_params()
+    common = {
+        "val_loss": history["val_loss"][-1],
+        "val_accuracy": history["val_accuracy"][-1],
+        "epochs": len(history["epoch"]),
+        f"{items}_per_second": speed,
+        "parameters": parameters,
+    }
+    folder.write_json("metrics.json", {**metrics, **common})
     lines = {
         **summary,
         f"{items}/s": f"{speed:,.0f} in training",
@@ -56,8 +63,12 @@ def _end(folder, task, history, items, *, metrics, summary, samples=()):
         "logs": f"tensorboard --logdir {folder.path}",
         "run directory": f"\n{folder.path}",  # alone in the last line, for scripts
     }
-    print("", *samples, "", sep="\n")
-    print(*(f"{name:<18} {text}" for name, text in lines.items()), sep="\n")
+    print()
+    for sample_text in samples:
+        print(sample_text)
+    print()
+    for name, text in lines.items():
+        print(f"{name:<18} {text}")
 
 
 # --- images --------------------------------------------------------------------------------------
@@ -69,8 +80,9 @@ def finish_classifier(folder, classifier, data, restored=False):
     `restored` is whether its weights are those of the best epoch, not those of the last one.
     """
     history = _begin(folder, classifier)
+    labels = data.test.labels
     probabilities = image_probabilities(classifier, data.test)
-    labels, (epochs, words) = data.test.labels, epoch_scores(history, restored)
+    epochs, words = epoch_scores(history, restored)
     scores, summary = _label_scores(folder, data, labels, probabilities, f", {words}", "images")
     if hasattr(classifier.model, "attention_maps"):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")
@@ -105,22 +117,26 @@ def _draw_attention_maps(classifier, images, path):
 
 def finish_text_classifier(folder, classifier, data, train):
     """Tests a `TextClassifier` on the test texts of a `TextDataset`; `train` are `EncodedTexts`."""
-    history, test, names = _begin(folder, classifier), data.test, np.array(data.class_names)
+    history = _begin(folder, classifier)
+    test = data.test
     probabilities = classifier.probabilities(test.texts, too_long="truncate")
     epochs, words = epoch_scores(history)
     words = f" of {len(test):,} texts, averaged weights {words}"
     if classifier.problem == "multi_label":
-        true, predicted = test.labels > 0, probabilities >= 0.5
+        true = test.labels > 0  # [n, K]
+        predicted = probabilities >= 0.5  # [n, K]
         scores, summary = _several_label_scores(data, probabilities, words)
     else:
-        true, predicted = test.labels[:, None], probabilities.argmax(axis=1)[:, None]
+        true = test.labels[:, None]  # [n, 1]
+        predicted = probabilities.argmax(axis=1)[:, None]  # [n, 1]
         scores, summary = _label_scores(folder, data, test.labels, probabilities, words, "texts")
-    rows = [
-        ("|".join(names[own]), "|".join(names[best]), "|".join(map("{:.4f}".format, row[best])), x)
-        for own, best, row, x in zip(true, predicted, probabilities, test.texts)
-    ]
-    names = ("label", "prediction", "probability", "text")
-    samples = _write_table(folder / "predictions.tsv", names, rows)
+    names = np.array(data.class_names)
+    rows = [("label", "prediction", "probability", "text")]
+    # Indices of classes, or a bool for each class, select the names and the probabilities.
+    for label, prediction, row, text in zip(true, predicted, probabilities, test.texts):
+        chances = "|".join(f"{probability:.4f}" for probability in row[prediction])
+        rows.append(("|".join(names[label]), "|".join(names[prediction]), chances, text))
+    samples = _write_table(folder / "predictions.tsv", rows)
     _end(
         folder,
         classifier,
@@ -146,28 +162,33 @@ def _label_scores(folder, data, labels, probabilities, words, items):
 
     Draws the confusion matrix. The first line ends with `words`.
     """
-    predicted, names = probabilities.argmax(axis=1), data.class_names
+    predicted = probabilities.argmax(axis=1)
+    names = data.class_names
     pictures.confusion_matrix(labels, predicted, names, folder / "confusion_matrix.png", items)
-    scores = class_scores(labels, predicted, names, data.train.labels)
-    loss = cross_entropy(np.take_along_axis(probabilities, labels[:, None], axis=1))
-    return {**scores, "test_loss": loss}, {
-        "test accuracy": f"{scores['test_accuracy']:.2%}{words}",
-        "balanced accuracy": f"{scores['balanced_accuracy']:.2%}",
+    metrics = class_scores(labels, predicted, names, data.train.labels)
+    of_labels = np.take_along_axis(probabilities, labels[:, None], axis=1)  # [n, 1]
+    metrics["test_loss"] = cross_entropy(of_labels)
+    summary = {
+        "test accuracy": f"{metrics['test_accuracy']:.2%}{words}",
+        "balanced accuracy": f"{metrics['balanced_accuracy']:.2%}",
     }
+    return metrics, summary
 
 
 def _several_label_scores(data, probabilities, words):
     """Like `_label_scores`, of test texts with any number of labels each, float [n, K]."""
     labels = data.test.labels
-    scores = label_scores(labels, probabilities, data.class_names)
-    score = "{mean_average_precision:.4f}, F1 {f1_micro:.4f}".format(**scores)
-    loss = cross_entropy(np.where(labels > 0, probabilities, 1 - probabilities))
-    return {**scores, "test_loss": loss}, {"test mean average precision": score + words}
+    metrics = label_scores(labels, probabilities, data.class_names)
+    of_labels = np.where(labels > 0, probabilities, 1 - probabilities)  # [n, K]
+    metrics["test_loss"] = cross_entropy(of_labels)
+    precision = f"{metrics['mean_average_precision']:.4f}"
+    f1 = f"{metrics['f1_micro']:.4f}"
+    return metrics, {"test mean average precision": f"{precision}, F1 {f1}{words}"}
 
 
-def _write_table(path, names, rows):
-    """Writes a row of names and rows of texts, tab-separated; returns the first ones, to print."""
-    lines = ["\t".join(" ".join(text.split()) for text in row) for row in (names, *rows)]
+def _write_table(path, rows):
+    """Writes rows of texts, tab-separated; returns the first ones, to print."""
+    lines = ["\t".join(" ".join(text.split()) for text in row) for row in rows]
     path.write_text("\n".join([*lines, ""]), "utf-8")
     return [line.replace("\t", " | ") for line in lines[: 1 + _NUM_SAMPLES]]
 
@@ -178,11 +199,11 @@ def _write_table(path, names, rows):
 def finish_translator(folder, translator, data, bleu_tokenize=None):
     """Tests a `Translator` on the test pairs of a `TextDataset`; see `translation_scores`."""
     history = _begin(folder, translator)
-    sources, references = map(list, zip(*data.test))
+    sources = [source for source, _ in data.test]
+    references = [reference for _, reference in data.test]
     translations = translator(sources, sentences=False, too_long="split")
-    rows = zip(sources, references, translations)
-    names = ("source", "reference", "translation")
-    samples = _write_table(folder / "translations.tsv", names, rows)
+    rows = [("source", "reference", "translation"), *zip(sources, references, translations)]
+    samples = _write_table(folder / "translations.tsv", rows)
     _draw_alignment(translator, sources, folder / "attention.png")
     scores = translation_scores(translations, references, bleu_tokenize)
     _end(
@@ -209,12 +230,15 @@ def finish_translator(folder, translator, data, bleu_tokenize=None):
 
 
 def _draw_alignment(translator, sources, path):
-    """Draws the alignment of a source of a few tokens, if there is one."""
-    lengths = map(len, translator.source_tokenizer.encode(sources))
-    low, high = 5, min(20, translator.model.max_length - 1)  # tokens that fit in the picture
-    fitting = [source for source, length in zip(sources, lengths) if low <= length <= high]
+    """Draws the alignment of a source of a few tokens, or else of the shortest one."""
+    longest = min(_MAX_ALIGNED, translator.model.max_length - 1)
+    shown = min(sources, key=len)
+    for source, ids in zip(sources, translator.source_tokenizer.encode(sources)):
+        if _MIN_ALIGNED <= len(ids) <= longest:
+            shown = source
+            break
     try:
-        alignment = translator.alignment((fitting or sorted(sources, key=len))[0])
+        alignment = translator.alignment(shown)
     except TaskError:  # it is too long for the model, or the result is NaN
         return
     pictures.cross_attention(alignment.weights, alignment.source, alignment.target, path)
@@ -226,13 +250,16 @@ def _draw_alignment(translator, sources, path):
 def finish_generator(folder, generator, train, valid_texts):
     """Measures a `TextGenerator`; `train` are the training tokens, `valid_texts` held-out texts."""
     history = _begin(folder, generator)
-    loss, accuracy = history["val_loss"][-1], history["val_accuracy"][-1]
+    loss = history["val_loss"][-1]
+    accuracy = history["val_accuracy"][-1]
     tokens = sum(len(ids) + 1 for ids in generator.tokenizer.encode(valid_texts))
     size = sum(len(text.encode()) for text in valid_texts)
     scores = likelihood_scores(loss, tokens, size)
-    samples = _continuations(generator, valid_texts)
-    text = "".join(f"--- {prompt!r}\n{sample}\n\n" for prompt, sample in samples)
-    (folder / "samples.txt").write_text(text, "utf-8")
+    samples = []
+    with open(folder / "samples.txt", "w", encoding="utf-8") as file:
+        for prompt, text in _continuations(generator, valid_texts):
+            file.write(f"--- {prompt!r}\n{text}\n\n")
+            samples.append(f"  {prompt!r} ...\n    {text.removeprefix(prompt)!r}")
     _end(
         folder,
         generator,
@@ -249,15 +276,16 @@ def finish_generator(folder, generator, train, valid_texts):
             "bits per byte": f"{scores['bits_per_byte']:.3f}",
             "next token": f"{accuracy:.2%} correct",
         },
-        samples=[f"  {start!r} ...\n    {text.removeprefix(start)!r}" for start, text in samples],
+        samples=samples,
     )
 
 
 def _continuations(generator, texts):
     """(prompt, continued prompt) of the beginnings of some texts."""
+    limit = generator.model.max_length // 2  # tokens
     longest = sorted(texts, key=len)[-3:]
-    limit = generator.model.max_length // 2
-    prompts = [text.strip()[:_PROMPT_CHARACTERS] for text in longest]
-    prompts = [prompt for prompt in prompts if len(generator.tokenizer.encode([prompt])[0]) < limit]
+    beginnings = [text.strip()[:_PROMPT_CHARACTERS] for text in longest]
+    lengths = [len(ids) for ids in generator.tokenizer.encode(beginnings)]
+    prompts = [prompt for prompt, length in zip(beginnings, lengths) if length < limit]
     answers = generator.sample(prompts, top_p=0.9, max_new_tokens=min(64, limit))
     return [(prompt, sample.text) for prompt, [sample] in zip(prompts, answers)]

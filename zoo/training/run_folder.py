@@ -46,10 +46,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock()
             if overwrite:
-                for path in self.path.iterdir():
-                    is_folder = path.is_dir() and not path.is_symlink()
-                    shutil.rmtree(path) if is_folder else path.unlink()
-            elif (stored := stored_config(self.path)) is not None:
+                self._delete_content()
+            stored = stored_config(self.path)  # of the run to resume
+            if stored is not None:
                 self._check_same(stored, config, may_change)
             self.write_json("config.json", {"config": config, "environment": _environment()})
         except UserError:
@@ -57,6 +56,13 @@ class RunFolder:
             raise
         except OSError as error:
             raise UserError(f"{self.path} cannot be written to: {error.strerror}.") from None
+
+    def _delete_content(self):
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def _lock(self):
         """Keeps other processes from using the directory until `close`."""
@@ -86,30 +92,36 @@ class RunFolder:
 
     def write_json(self, name, values):
         """Writes a dict as a JSON file, atomically; NaN and infinity become null."""
-        values = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in values.items()
-        }
-        write_text(self.path / name, json.dumps(values, indent=2) + "\n")
+        plain = {}
+        for key, value in values.items():
+            is_finite = not isinstance(value, float) or math.isfinite(value)
+            plain[key] = value if is_finite else None
+        write_text(self.path / name, json.dumps(plain, indent=2) + "\n")
 
     def _check_same(self, saved, config, may_change):
-        may_change = () if self.is_finished else may_change
-        config = json.loads(json.dumps(config))
+        """Raises `UserError` if settings differ from those of the run to resume."""
+        config = json.loads(json.dumps(config))  # as it is stored: a tuple is a list
+        if self.is_finished:
+            may_change = ()
         lines = [
             f"  {name}: {saved.get(name)!r}, now {config.get(name)!r}\n"
             for name in {**saved, **config}
             if name not in may_change and saved.get(name) != config.get(name)
         ]
-        finished = (
-            " The run is finished. To train an image classifier or a translator on, use "
-            f"recipes/vit_finetune.py or recipes/translate.py --weights {self.path} --out OTHER."
+        if not lines:
+            return
+        message = (
+            f"The run in {self.path} was started with other settings:\n{''.join(lines)}"
+            "Use these settings, choose another --out directory, or pass --overwrite to delete the "
+            "run."
         )
-        if lines:
-            raise UserError(
-                f"The run in {self.path} was started with other settings:\n{''.join(lines)}"
-                "Use these settings, choose another --out directory, or pass --overwrite to delete "
-                f"the run.{finished if self.is_finished else ''}"
+        if self.is_finished:
+            message += (
+                " The run is finished. To train an image classifier or a translator on, use "
+                "recipes/vit_finetune.py or recipes/translate.py --weights "
+                f"{self.path} --out OTHER."
             )
+        raise UserError(message)
 
 
 def check_folder(path, overwrite, resume):
@@ -119,10 +131,11 @@ def check_folder(path, overwrite, resume):
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file. --out must be a directory.")
     try:
-        if not path.exists() or all(file.name.startswith(PARTIAL) for file in path.iterdir()):
-            return
+        files = [*path.iterdir()] if path.exists() else []
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    if all(file.name.startswith(PARTIAL) for file in files):  # of a run killed at its beginning
+        return
     if stored_config(path) is None:
         raise UserError(f"{path} is not empty and contains no run. Choose another --out directory.")
     if (path / FINISHED).is_file() and not (overwrite or resume):
@@ -136,8 +149,9 @@ def stored_config(folder):
     """Reads the settings in ``config.json``; None if it is not that of a run."""
     try:
         content = json.loads((folder / "config.json").read_text())
-        config, _ = content["config"], content["environment"]
-        return dict(config)
+        if "environment" not in content:  # the file of a published model, for instance
+            return None
+        return dict(content["config"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -147,13 +161,17 @@ def fingerprint(*values):
 
     It must be the same when the run is resumed. Weights do not count: they are in the checkpoints.
     """
+    text = json.dumps(values, sort_keys=True, default=_architecture)
+    return f"{zlib.crc32(text.encode()):08x}"
 
-    def plain(value):  # without names, as Keras numbers the layers of a process
-        return json.loads(
-            value.to_json(), object_hook=lambda x: {k: x[k] for k in x if k != "name"}
-        )
 
-    return f"{zlib.crc32(json.dumps(values, sort_keys=True, default=plain).encode()):08x}"
+def _architecture(model):
+    """The config of a model without names: Keras numbers the layers of a process."""
+
+    def without_name(config):
+        return {key: value for key, value in config.items() if key != "name"}
+
+    return json.loads(model.to_json(), object_hook=without_name)
 
 
 def _environment():

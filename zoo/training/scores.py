@@ -10,7 +10,7 @@ from zoo.data.image_batches import evaluation_batches
 from zoo.training.callbacks import best_index
 
 _SMALLEST = 1e-30  # lower bound of probabilities in a loss
-_IMAGES = 256  # of a batch
+_BATCH_SIZE = 256  # images
 
 
 def image_probabilities(classifier, images):
@@ -23,10 +23,12 @@ def image_probabilities(classifier, images):
     Returns:
         float32 [n, K].
     """
-    batches, parts = evaluation_batches(images, 1, _IMAGES), []
+    batches = evaluation_batches(images, 1, _BATCH_SIZE)
     progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
+    parts = []
     for pixels, *_ in progress:
-        parts.append(classifier.outputs(classifier.preprocessing.normalize(pixels).numpy()))
+        normalized = classifier.preprocessing.normalize(pixels).numpy()
+        parts.append(classifier.outputs(normalized))
     return np.concatenate(parts)[: len(images)]  # the last batch is filled up
 
 
@@ -46,17 +48,23 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
     """
     from sklearn.metrics import average_precision_score
 
-    true, probabilities = np.asarray(labels) > 0, np.asarray(probabilities)
-    given = probabilities >= np.float32(threshold)
-    right, counts, names = (true & given).sum(axis=0), true.sum(axis=0), np.array([*class_names])
-    sizes, known = counts + given.sum(axis=0), counts > 0
-    columns = zip(true.T[known], probabilities.T[known])
-    precisions = [average_precision_score(*column) for column in columns]
+    true = np.asarray(labels) > 0  # [n, K]
+    probabilities = np.asarray(probabilities)
+    predicted = probabilities >= np.float32(threshold)  # [n, K]
+    correct = (true & predicted).sum(axis=0)  # [K]
+    counts = true.sum(axis=0)  # [K]
+    sizes = counts + predicted.sum(axis=0)  # [K]
+    occurs = counts > 0
+    f1 = 2 * correct[occurs] / sizes[occurs]
+    names = np.array([*class_names])
+    precisions = [
+        average_precision_score(true[:, k], probabilities[:, k]) for k in np.flatnonzero(occurs)
+    ]
     return {
         "mean_average_precision": float(np.mean(precisions)),
-        "f1_macro": float(np.mean(2 * right[known] / sizes[known])),
-        "f1_micro": float(2 * right.sum() / max(sizes.sum(), 1)),
-        "average_precision": dict(zip(names[known].tolist(), precisions)),
+        "f1_macro": float(np.mean(f1)),
+        "f1_micro": float(2 * correct.sum() / max(sizes.sum(), 1)),
+        "average_precision": dict(zip(names[occurs].tolist(), precisions)),
         "items": dict(zip(names.tolist(), counts.tolist())),
     }
 
@@ -74,17 +82,18 @@ def class_scores(labels, predicted, names, train_labels):
         and dicts by class: "class_accuracy", None without test items, "test_counts" and
         "train_counts".
     """
-    right, counts, train_counts = (
-        np.bincount(items, minlength=len(names)).tolist()
-        for items in (labels[labels == predicted], labels, train_labels)
-    )
-    shares = [share / count if count else None for share, count in zip(right, counts)]
-    seen = collections.Counter(names)  # ImageNet has two classes "crane"
-    names = [f"{name} ({i})" if seen[name] > 1 else name for i, name in enumerate(names)]
+    num_classes = len(names)
+    correct = np.bincount(labels[labels == predicted], minlength=num_classes).tolist()
+    counts = np.bincount(labels, minlength=num_classes).tolist()
+    train_counts = np.bincount(train_labels, minlength=num_classes).tolist()
+    accuracies = [share / count if count else None for share, count in zip(correct, counts)]
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    occurrences = collections.Counter(names)  # ImageNet has two classes "crane"
+    names = [f"{name} ({i})" if occurrences[name] > 1 else name for i, name in enumerate(names)]
     return {
-        "test_accuracy": sum(right) / len(labels),
-        "balanced_accuracy": float(np.mean([share for share in shares if share is not None])),
-        "class_accuracy": dict(zip(names, shares)),
+        "test_accuracy": sum(correct) / len(labels),
+        "balanced_accuracy": float(np.mean(known)),
+        "class_accuracy": dict(zip(names, accuracies)),
         "test_counts": dict(zip(names, counts)),
         "train_counts": dict(zip(names, train_counts)),
     }
@@ -98,12 +107,16 @@ def cross_entropy(probabilities):
 def likelihood_scores(loss, tokens, size):
     """Perplexity and bits per byte, given the mean loss of `tokens` in a text of `size` bytes."""
     bits = loss / math.log(2.0) * tokens
-    return {"perplexity": math.exp(min(loss, 700.0)), "bits_per_byte": bits / size}
+    return {
+        "perplexity": math.exp(min(loss, 700.0)),  # the exponential of a larger number overflows
+        "bits_per_byte": bits / size,
+    }
 
 
 def epoch_scores(history, restored=False):
     """Returns metrics, and a phrase, that say which epoch was best and which one was tested."""
-    best, epochs = best_index(history["val_loss"]) + 1, len(history["epoch"])
+    best = best_index(history["val_loss"]) + 1
+    epochs = len(history["epoch"])
     tested = best if restored else epochs
     words = f"after epoch {tested} of {epochs} (best: {best})"
     return {"best_epoch": best, "tested_epoch": tested}, words

@@ -31,8 +31,8 @@ def bleu_tokenizer(references, name=None):
     """
     from sacrebleu.metrics import BLEU
 
-    names = _tokenizers(references) if name is None else (name,)
-    for name in names:
+    candidates = _tokenizers(references) if name is None else (name,)
+    for name in candidates:
         try:
             BLEU(tokenize=name)  # some need a package, others download a file
             return name
@@ -78,13 +78,15 @@ def translation_scores(translations, references, bleu_tokenize=None):
     Raises:
         UserError: see `bleu_tokenizer`.
     """
-    metrics, scores = _metrics(references, bleu_tokenize), {}
+    metrics = _metrics(references, bleu_tokenize)
+    scores = {}
     for name in ("bleu", "chrf"):
         metric = metrics[name]
         scores[name] = metric.corpus_score(translations, [references]).score
         scores[f"{name}_signature"] = str(metric.get_signature())
-    same = sum(a == b for a, b in zip(translations, references, strict=True))
-    return {**scores, "exact_match": same / len(references)}
+    same = [found == reference for found, reference in zip(translations, references, strict=True)]
+    scores["exact_match"] = sum(same) / len(references)
+    return scores
 
 
 def compared_translations(translations, references, bleu_tokenize=None):
@@ -111,7 +113,9 @@ def compared_translations(translations, references, bleu_tokenize=None):
     reports = [{} for _ in named]
     for name, key in zip(metrics, signatures):
         for report, result in zip(reports, results[key]):
-            values = {"": result.score, "_interval": result.ci, "_p_value": result.p_value}
-            report |= {f"{name}{part}": float(x) for part, x in values.items() if x is not None}
+            report[name] = float(result.score)
+            report[f"{name}_interval"] = float(result.ci)
+            if result.p_value is not None:
+                report[f"{name}_p_value"] = float(result.p_value)
             report[f"{name}_signature"] = str(signatures[key])
     return reports
