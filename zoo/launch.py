@@ -59,21 +59,25 @@ def launch(command, workers):
 
 def _environments(workers):
     """Yields the environment variables of each worker."""
+    gpus = _gpus()
+    gpus_each = len(gpus) // workers
+    if gpus and not gpus_each:
+        raise UserError(f"{workers} workers need {workers} GPUs; there are {len(gpus)}.")
     with contextlib.ExitStack() as stack:  # all are open at the same time, so the ports differ
         servers = [socket.create_server(("localhost", 0)) for _ in range(workers)]
         ports = [stack.enter_context(server).getsockname()[1] for server in servers]
-    cluster, gpus = {"worker": [f"localhost:{port}" for port in ports]}, _gpus()
-    share = len(gpus) // workers
-    if gpus and not share:
-        raise UserError(f"{workers} workers need {workers} GPUs; there are {len(gpus)}.")
-    # Each worker would print the same warnings, and the failure of another many times.
-    shared = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONUNBUFFERED": "1"}
+    cluster = {"worker": [f"localhost:{port}" for port in ports]}
     for index in range(workers):
+        environment = dict(os.environ)
+        # Each worker would print the same warnings, and the failure of another many times.
+        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        environment["PYTHONUNBUFFERED"] = "1"
         task = {"type": "worker", "index": index}
-        own = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+        environment["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
         if gpus:  # which workers cannot share
-            own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * share :][:share])
-        yield {**shared, **own}
+            own_gpus = gpus[index * gpus_each : (index + 1) * gpus_each]
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(own_gpus)
+        yield environment
 
 
 def _gpus():
@@ -90,14 +94,18 @@ def _copy_output(process, index):
 
 def _wait(processes):
     """Waits for all processes; returns the status of the one that failed, or 0."""
-    statuses, deadline = [None], float("inf")
+    deadline = float("inf")
+    statuses = [None]
     while None in statuses and time.monotonic() < deadline:
         time.sleep(0.1)
         statuses = [process.poll() for process in processes]
         if any(statuses):
             deadline = min(deadline, time.monotonic() + GRACE)
+    failures = [status for status in statuses if status]
+    if not failures:
+        return 0
     # Workers that end because of another exit with status 1, and often before it.
-    status = min(filter(None, statuses), key=lambda status: status == 1, default=0)
+    status = min(failures, key=lambda status: status == 1)
     return 128 - status if status < 0 else status
 
 
@@ -115,6 +123,7 @@ def _signal(processes, number):
 
 def _terminate(processes, patience=5.0):
     for number in (signal.SIGTERM, signal.SIGKILL):
-        running, deadline = _signal(processes, number), time.monotonic() + patience
+        deadline = time.monotonic() + patience
+        running = _signal(processes, number)
         while _signal(running, 0) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -44,18 +44,28 @@ def _change_some(images, selected, change):
 
 def _partners(seed, rows):
     """Draws a permutation of the rows of each group without fixed points: indices int32 [batch]."""
-    groups, places = rows.numbers // GROUP, rows.numbers % GROUP
+    groups = rows.numbers // GROUP
+    places = rows.numbers % GROUP  # within the group
     draws = tf.cast(groups, tf.float32) + tf.reshape(uniform(seed, rows), [-1])
-    order = tf.argsort(draws, stable=True)  # at random within each group
-    sizes = tf.minimum(GROUP, rows.count - GROUP * groups)
-    following = tf.range(tf.size(order)) - places + (places + 1) % sizes
+    order = tf.argsort(draws, stable=True)  # groups in sequence, at random within each group
+    # The partner of a row is the next row in this order; of the last row of a group, its first row.
+    group_sizes = tf.minimum(GROUP, rows.count - GROUP * groups)
+    following = tf.range(tf.size(order)) - places + (places + 1) % group_sizes
     return tf.scatter_nd(order[:, None], tf.gather(order, following), tf.shape(order))
 
 
 def _gamma(seed, rows, alpha):
     """Draws from Gamma(alpha) for each row: [batch, 1, 1, 1], like `alpha`."""
-    every = tf.scatter_nd(rows.numbers[:, None], alpha - 1.0, [rows.count, 1, 1, 1]) + 1.0
-    return tf.gather(tf.random.stateless_gamma(tf.shape(every), seed, every), rows.numbers)
+    # Numbers are drawn for all rows of the batch: the same, whichever rows a worker has.
+    alphas = tf.scatter_nd(rows.numbers[:, None], alpha - 1.0, [rows.count, 1, 1, 1]) + 1.0
+    draws = tf.random.stateless_gamma(tf.shape(alphas), seed, alphas)
+    return tf.gather(draws, rows.numbers)
+
+
+def _array_of_parts(tensor, num_parts):
+    """Creates a `tf.TensorArray` for parts of the rows of a tensor."""
+    shape = [None, *tensor.shape[1:]]
+    return tf.TensorArray(tensor.dtype, num_parts, infer_shape=False, element_shape=shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,26 +106,29 @@ class Augmentation:
         return self.mix_probability and (self.mixup_alpha or self.cutmix_alpha)
 
     def __call__(self, images, labels, seed, rows=None):
-        labels, count = tf.cast(labels, tf.float32), tf.shape(images)[0]
-        rows = rows or BatchRows(tf.range(count), count)
-        size = tf.maximum(_PIXELS // tf.reduce_prod(tf.shape(images)[1:3]) // GROUP, 1) * GROUP
-        parts = -(-count // size)
+        labels = tf.cast(labels, tf.float32)
+        count = tf.shape(images)[0]
+        if rows is None:
+            rows = BatchRows(tf.range(count), count)
+        pixels = tf.reduce_prod(tf.shape(images)[1:3])
+        part_size = tf.maximum(_PIXELS // pixels // GROUP, 1) * GROUP
+        num_parts = -(-count // part_size)
 
-        def augment_part(part, *done):
-            own = slice(part * size, (part + 1) * size)
+        def augment_part(part, all_images, all_labels):
+            own = slice(part * part_size, (part + 1) * part_size)
             own_rows = BatchRows(rows.numbers[own], rows.count)
-            new = self._augment(images[own], labels[own], seed, own_rows)
-            return part + 1, *(array.write(part, x) for array, x in zip(done, new))
+            new_images, new_labels = self._augment(images[own], labels[own], seed, own_rows)
+            return part + 1, all_images.write(part, new_images), all_labels.write(part, new_labels)
 
-        whole = (images, labels)
-        done = [
-            tf.TensorArray(x.dtype, parts, infer_shape=False, element_shape=[None, *x.shape[1:]])
-            for x in whole
-        ]
-        _, *done = tf.while_loop(
-            lambda part, *_: part < parts, augment_part, (0, *done), parallel_iterations=1
+        _, all_images, all_labels = tf.while_loop(
+            lambda part, *_: part < num_parts,
+            augment_part,
+            (0, _array_of_parts(images, num_parts), _array_of_parts(labels, num_parts)),
+            parallel_iterations=1,
         )
-        return tuple(tf.ensure_shape(array.concat(), x.shape) for array, x in zip(done, whole))
+        images = tf.ensure_shape(all_images.concat(), images.shape)
+        labels = tf.ensure_shape(all_labels.concat(), labels.shape)
+        return images, labels
 
     def _augment(self, images, labels, seed, rows):
         seeds = tf.unstack(tf.random.split(seed, 4))
@@ -142,13 +155,14 @@ class Augmentation:
         """Crops at random after padding with black pixels, and flips left to right."""
         padding = self.crop_padding
         seeds = tf.unstack(tf.random.split(seed, 3))
-        x, y = (tf.floor(uniform(s, rows, -padding, padding + 1)) for s in seeds[:2])
-        flip = uniform(seeds[2], rows) < self.flip_probability
+        x = tf.floor(uniform(seeds[0], rows, -padding, padding + 1))
+        y = tf.floor(uniform(seeds[1], rows, -padding, padding + 1))
+        flips = uniform(seeds[2], rows) < self.flip_probability
         if not padding:
-            return _change_some(images, flip, lambda some, _: tf.reverse(some, [2]))
-        flip = tf.where(flip, -1.0, 1.0)
+            return _change_some(images, flips, lambda some, _: tf.reverse(some, [2]))
+        direction = tf.where(flips, -1.0, 1.0)
         moved = warp(
-            tf.cast(images, tf.float32), xx=flip, x=x, y=y, fill=0.0, interpolation="nearest"
+            tf.cast(images, tf.float32), xx=direction, x=x, y=y, fill=0.0, interpolation="nearest"
         )
         return tf.cast(moved, images.dtype)
 
@@ -174,8 +188,14 @@ class Augmentation:
         def fill(some, places):
             spec = tf.TensorSpec(images.shape[1:])
             drawn = tf.map_fn(noise, tf.gather(rows.numbers, places), fn_output_signature=spec)
-            edges = (tf.gather(edge, places) for edge in (top, left, height, width))
-            return tf.where(_box(some, *edges), drawn, some)
+            box = _box(
+                some,
+                top=tf.gather(top, places),
+                left=tf.gather(left, places),
+                height=tf.gather(height, places),
+                width=tf.gather(width, places),
+            )
+            return tf.where(box, drawn, some)
 
         return _change_some(images, uniform(seeds[4], rows) < self.erase_probability, fill)
 
@@ -196,24 +216,25 @@ class Augmentation:
             cutmix_probability = 1.0 if self.cutmix_alpha else 0.0
         cut = uniform(seeds[0], rows) < cutmix_probability
         alpha = tf.where(cut, self.cutmix_alpha, self.mixup_alpha)
-        ours, theirs = (_gamma(s, rows, alpha) for s in seeds[1:3])
-        share = tf.math.divide_no_nan(ours, ours + theirs)
+        ours = _gamma(seeds[1], rows, alpha)
+        theirs = _gamma(seeds[2], rows, alpha)
+        share = tf.math.divide_no_nan(ours, ours + theirs)  # Beta(alpha, alpha)
         full_height, full_width = size(images)
-        height, width = (
-            tf.round(side * tf.sqrt(1.0 - share)) for side in (full_height, full_width)
-        )
+        height = tf.round(full_height * tf.sqrt(1.0 - share))
+        width = tf.round(full_width * tf.sqrt(1.0 - share))
         top = tf.round(uniform(seeds[3], rows) * full_height - height / 2.0)
         left = tf.round(uniform(seeds[4], rows) * full_width - width / 2.0)
-        kept = tf.where(cut & _box(images, top, left, height, width), 0.0, 1.0)
-        kept = tf.where(cut, kept, share)
+        kept = tf.where(_box(images, top, left, height, width), 0.0, 1.0)  # of CutMix
+        kept = tf.where(cut, kept, share)  # [batch, height, width, 1]
         mixes = uniform(seeds[5], rows) < self.mix_probability
         kept = tf.where(mixes, kept, 1.0)
         partner = _partners(seeds[6], rows)
-        share = tf.reduce_mean(kept, axis=(1, 2, 3))[:, None]
 
         def blend(some, places):
-            own, other = tf.gather(kept, places), tf.gather(images, tf.gather(partner, places))
-            return own * some + (1.0 - own) * other
+            kept_of_some = tf.gather(kept, places)
+            others = tf.gather(images, tf.gather(partner, places))
+            return kept_of_some * some + (1.0 - kept_of_some) * others
 
-        labels = share * labels + (1.0 - share) * tf.gather(labels, partner)
+        kept_label = tf.reduce_mean(kept, axis=(1, 2, 3))[:, None]  # [batch, 1]
+        labels = kept_label * labels + (1.0 - kept_label) * tf.gather(labels, partner)
         return _change_some(images, mixes, blend), labels

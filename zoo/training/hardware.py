@@ -15,15 +15,18 @@ def resolve_precision(settings, folder, strategy):
     """
     if settings.precision != "auto":
         return settings.precision
-    is_faster = False
+    in_bfloat16 = False
     if distribution.is_chief(strategy):
         stored = None if settings.overwrite else stored_config(folder)
         if stored is None:
-            is_faster = is_faster_in_bfloat16()
+            in_bfloat16 = is_faster_in_bfloat16()
         else:
-            is_faster = stored.get("precision") == "mixed_bfloat16"
-        print(f"Precision: {'mixed_bfloat16' if is_faster else 'float32'}")
-    return "mixed_bfloat16" if distribution.from_chief(strategy, int(is_faster)) else "float32"
+            in_bfloat16 = stored.get("precision") == "mixed_bfloat16"
+    in_bfloat16 = distribution.from_chief(strategy, int(in_bfloat16))
+    precision = "mixed_bfloat16" if in_bfloat16 else "float32"
+    if distribution.is_chief(strategy):
+        print(f"Precision: {precision}")
+    return precision
 
 
 def is_faster_in_bfloat16():

@@ -34,7 +34,8 @@ class Interruption:
     def unwatch(self):
         """Restores the previous signal handlers."""
         while self._before:
-            signal.signal(*self._before.popitem())
+            number, handler = self._before.popitem()
+            signal.signal(number, handler)
 
     def exit(self):
         """Raises KeyboardInterrupt("saved") after SIGINT, and exits with status 143 otherwise.
@@ -47,10 +48,13 @@ class Interruption:
         sys.exit(TERMINATED)
 
     def _record(self, number, frame):
-        self.signal = self.signal or number
-        if number == signal.SIGINT and self._ignored_until is None:
+        if self.signal is None:
+            self.signal = number
+        if number != signal.SIGINT:
+            return
+        if self._ignored_until is None:  # the first one
             self._ignored_until = time.monotonic() + REPEATED
-        elif number == signal.SIGINT and time.monotonic() > self._ignored_until:
+        elif time.monotonic() > self._ignored_until:
             signal.signal(number, self._before.pop(number))
             signal.raise_signal(number)
 

@@ -34,14 +34,17 @@ def initialize_mimetic(model, seed=0):
 
 
 def _initialize_attention(attention, random):
-    width, heads = attention.embed_dim, attention.num_heads
-    qkv = ops.convert_to_numpy(attention.qkv.kernel)
-    values = attention.output_projection.kernel.shape[0]
-    keys = (qkv.shape[1] - values) // 2
-    query_key = [_factors(width, keys // heads, *QUERY_KEY, random) for _ in range(heads)]
-    query, key = (np.concatenate(side, axis=1) for side in zip(*query_key))
-    value, output = _factors(width, values, *VALUE_OUTPUT, random)
-    attention.qkv.kernel.assign(np.concatenate([query, key, value], axis=1))
+    width = attention.embed_dim
+    value_width = attention.output_projection.kernel.shape[0]  # H·D of values
+    key_width = (attention.qkv.kernel.shape[1] - value_width) // 2  # H·D of queries and of keys
+    queries = []
+    keys = []
+    for _ in range(attention.num_heads):
+        query, key = _factors(width, key_width // attention.num_heads, *QUERY_KEY, random)
+        queries.append(query)  # [E, D]
+        keys.append(key)  # [E, D]
+    value, output = _factors(width, value_width, *VALUE_OUTPUT, random)  # [E, H·D] each
+    attention.qkv.kernel.assign(np.concatenate([*queries, *keys, value], axis=1))
     attention.output_projection.kernel.assign(output.T)
 
 
@@ -50,14 +53,16 @@ def _factors(width, rank, noise, identity, random):
     target = random.normal(scale=noise * width**-0.5, size=(width, width))
     left, sizes, right = np.linalg.svd(target + identity * np.eye(width))
     root = np.sqrt(sizes[:rank])
-    return left[:, :rank] * root, right[:rank].T * root
+    a = left[:, :rank] * root
+    b = right[:rank].T * root
+    return a, b
 
 
 def _start_sinusoidal(positions):
-    table = positions.embeddings
-    patches = table.shape[-2] - positions.num_prefix_tokens
+    table = ops.convert_to_numpy(positions.embeddings).copy()  # [..., prefix tokens + patches, E]
+    prefix = positions.num_prefix_tokens
+    num_patches = table.shape[-2] - prefix
     sinusoidal = SinusoidalGridPositions(positions.shape)
-    grid = sinusoidal(ops.zeros((1, patches, table.shape[-1])))[0]
-    start = ops.convert_to_numpy(table).copy()
-    start[..., positions.num_prefix_tokens :, :] = ops.convert_to_numpy(grid)
-    table.assign(start)
+    grid = sinusoidal(ops.zeros((1, num_patches, table.shape[-1])))[0]  # [patches, E]
+    table[..., prefix:, :] = ops.convert_to_numpy(grid)
+    positions.embeddings.assign(table)

@@ -14,9 +14,18 @@ from matplotlib.ticker import MaxNLocator
 
 # Fonts for scripts that matplotlib's default font lacks, used if they are installed.
 _MORE_FONTS = (
-    ("Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Thai", "WenQuanYi Zen Hei", "Unifont")
-    + ("Microsoft YaHei", "Malgun Gothic", "Nirmala UI", "Leelawadee UI")
-    + ("Arial Unicode MS", "Hiragino Sans", "Apple SD Gothic Neo")
+    "Noto Sans CJK JP",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "WenQuanYi Zen Hei",
+    "Unifont",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "Nirmala UI",
+    "Leelawadee UI",
+    "Arial Unicode MS",
+    "Hiragino Sans",
+    "Apple SD Gothic Neo",
 )
 _LONGEST_LABEL = 24  # characters
 
@@ -71,7 +80,8 @@ def confusion_matrix(labels, predicted, class_names, path, items="images"):
         path: path of the PNG file.
         items: what is classified, for the title.
     """
-    classes, names = len(class_names), _labels(class_names)
+    classes = len(class_names)
+    names = _labels(class_names)
     counts = np.zeros((classes, classes), int)
     np.add.at(counts, (labels, predicted), 1)
     side = min(30.0, 2.5 + 0.55 * classes)
@@ -85,9 +95,15 @@ def confusion_matrix(labels, predicted, class_names, path, items="images"):
     axes.set(xlabel="predicted", ylabel="true", title=f"Confusion matrix (test {items})")
     if classes <= 30:
         for row, column in np.argwhere(counts):
-            color = "white" if shares[row, column] > 0.5 else "black"
-            count = counts[row, column]
-            axes.text(column, row, count, ha="center", va="center", color=color, fontsize=8)
+            axes.text(
+                column,
+                row,
+                counts[row, column],
+                ha="center",
+                va="center",
+                color="white" if shares[row, column] > 0.5 else "black",
+                fontsize=8,
+            )
     figure.savefig(path, dpi=120)
 
 
@@ -106,23 +122,20 @@ def attention(pixels, shares, answers, class_names, path):
     figure = Figure(figsize=(1.7 * len(pixels), 4.3), layout="constrained")
     grid = figure.subplots(2, len(pixels), squeeze=False)
     extent = (0, pixels.shape[2], pixels.shape[1], 0)
-    gray = {"cmap": "gray", "vmin": 0, "vmax": 255, "extent": extent}
-    for image, share, (name, probability), truth, (above, below) in zip(
-        pixels, shares, answers, class_names, grid.T
-    ):
+    for image, share, answer, truth, column in zip(pixels, shares, answers, class_names, grid.T):
+        above, below = column
         picture = image[..., 0] if image.shape[-1] == 1 else image
-        above.imshow(picture, **gray)
-        correct = name == truth
-        above.set_title(
-            f"{name} {probability:.0%}" + ("" if correct else f"\ntruly {truth}"),
-            fontsize=9,
-            color="black" if correct else "firebrick",
-            parse_math=False,
-        )
-        below.imshow(picture, **gray)
-        below.imshow(share, cmap="inferno", extent=extent, alpha=0.65, interpolation="bilinear")
         for axes in (above, below):
+            axes.imshow(picture, cmap="gray", vmin=0, vmax=255, extent=extent)
             axes.set_axis_off()
+        name, probability = answer
+        title = f"{name} {probability:.0%}"
+        color = "black"
+        if name != truth:
+            title += f"\ntruly {truth}"
+            color = "firebrick"
+        above.set_title(title, fontsize=9, color=color, parse_math=False)
+        below.imshow(share, cmap="inferno", extent=extent, alpha=0.65, interpolation="bilinear")
     figure.suptitle("Attention from the output to the patches, through all layers (rollout)")
     figure.savefig(path, dpi=120)
 
@@ -138,17 +151,24 @@ def cross_attention(weights, source_pieces, target_pieces, path):
         path: path of the PNG file.
     """
     rows, columns = weights.shape
-    sources, targets = _labels(source_pieces), _labels(target_pieces)
+    sources = _labels(source_pieces)
+    targets = _labels(target_pieces)
     most = max(rows, columns)
-    cell, fontsize = (0.7, 11) if most <= 8 else (0.42, 11) if most <= 20 else (0.24, 9)  # inches
-    horizontal = 0.1 * max(map(len, sources), default=0) <= cell  # 0.1 inches per character
+    fontsize = 11 if most <= 20 else 9
+    if most <= 8:
+        cell = 0.7  # inches
+    elif most <= 20:
+        cell = 0.42
+    else:
+        cell = 0.24
+    fits = 0.1 * max(map(len, sources), default=0) <= cell  # 0.1 inches per character
     size = (2.6 + cell * max(columns, 6), 1.8 + cell * max(rows, 4))
     figure = Figure(figsize=size, layout="compressed")
     axes = figure.subplots()
     image = axes.imshow(weights, cmap="Blues", vmin=0.0)
-    text = {"fontsize": fontsize, "parse_math": False}
-    axes.set_xticks(range(columns), sources, rotation=0 if horizontal else 90, **text)
-    axes.set_yticks(range(rows), targets, **text)
+    rotation = 0 if fits else 90
+    axes.set_xticks(range(columns), sources, rotation=rotation, fontsize=fontsize, parse_math=False)
+    axes.set_yticks(range(rows), targets, fontsize=fontsize, parse_math=False)
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=2)
     axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
@@ -162,7 +182,10 @@ def cross_attention(weights, source_pieces, target_pieces, path):
 
 def _labels(pieces):
     """Shortens pieces and replaces characters that are not printable by U+FFFD."""
-    shown = (
-        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in p) for p in pieces
-    )
-    return [p if len(p) <= _LONGEST_LABEL else p[: _LONGEST_LABEL - 1] + "…" for p in shown]
+    labels = []
+    for piece in pieces:
+        label = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in piece)
+        if len(label) > _LONGEST_LABEL:
+            label = label[: _LONGEST_LABEL - 1] + "…"
+        labels.append(label)
+    return labels

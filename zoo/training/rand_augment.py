@@ -14,7 +14,7 @@ from keras import ops
 
 
 def uniform(seed, rows, low=0.0, high=1.0):
-    """Draws a number for each of the `BatchRows`: [batch, 1, 1, 1]."""
+    """Draws a number from [low, high) for each of the `BatchRows`: [batch, 1, 1, 1]."""
     draws = tf.random.stateless_uniform([rows.count, 1, 1, 1], seed, low, high)
     return tf.gather(draws, rows.numbers)
 
@@ -33,20 +33,23 @@ def warp(
     (xx * column + xy * row + x, yx * column + yy * row + y).
     """
     height, width = size(images)
-    middle_x, middle_y = (width - 1.0) / 2.0, (height - 1.0) / 2.0
+    middle_x = (width - 1.0) / 2.0
+    middle_y = (height - 1.0) / 2.0
     x += middle_x - xx * middle_x - xy * middle_y
     y += middle_y - yx * middle_x - yy * middle_y
-    matrix = [
-        tf.broadcast_to(tf.reshape(entry, [-1]), tf.shape(images)[:1])
-        for entry in (xx, xy, x, yx, yy, y, 0.0, 0.0)
-    ]
+    batch = tf.shape(images)[:1]
+    entries = (xx, xy, x, yx, yy, y, 0.0, 0.0)
+    columns = [tf.broadcast_to(tf.reshape(entry, [-1]), batch) for entry in entries]
+    transforms = tf.stack(columns, axis=1)  # [batch, 8]
     return ops.image.affine_transform(
-        images, tf.stack(matrix, axis=1), interpolation, fill_mode="constant", fill_value=fill
+        images, transforms, interpolation, fill_mode="constant", fill_value=fill
     )
 
 
 def _rotate(images, strength):
-    cosine, sine = (wave(math.radians(30.0) * strength) for wave in (tf.cos, tf.sin))
+    angle = math.radians(30.0) * strength
+    cosine = tf.cos(angle)
+    sine = tf.sin(angle)
     return warp(images, xx=cosine, xy=-sine, yx=sine, yy=cosine)
 
 
@@ -81,15 +84,17 @@ def _autocontrast(images, strength):
 def _equalize(images, strength):
     """Equalizes the histogram of each channel of each image."""
     channels = tf.cast(tf.transpose(tf.round(images), [0, 3, 1, 2]), tf.int32)
-    values = tf.reshape(channels, [-1, tf.reduce_prod(tf.shape(images)[1:3])])
+    pixels = tf.reduce_prod(tf.shape(images)[1:3])
+    values = tf.reshape(channels, [-1, pixels])  # [batch * channels, pixels]
     histogram = tf.math.bincount(values, minlength=256, maxlength=256, axis=-1)
-    upto = tf.cast(tf.cumsum(histogram, axis=-1), tf.float32)
+    upto = tf.cast(tf.cumsum(histogram, axis=-1), tf.float32)  # [batch * channels, 256]
     darkest = tf.reduce_min(values, axis=-1, keepdims=True)
     lowest = tf.gather(upto, darkest, batch_dims=1)
     table = 255.0 * (upto - lowest) / tf.maximum(upto[:, -1:] - lowest, 1.0)
     # A channel with a single value is left unchanged.
     table = tf.where(upto[:, -1:] > lowest, table, tf.cast(darkest, tf.float32))
-    equal = tf.reshape(tf.gather(table, values, batch_dims=1), tf.shape(channels))
+    equal = tf.gather(table, values, batch_dims=1)  # [batch * channels, pixels]
+    equal = tf.reshape(equal, tf.shape(channels))  # [batch, channels, height, width]
     return tf.ensure_shape(tf.transpose(equal, [0, 2, 3, 1]), images.shape)
 
 
@@ -120,21 +125,22 @@ OPERATIONS = {
 
 def rand_augment(images, seed, rows, num_ops, magnitude, probability):
     """Applies `num_ops` random operations in sequence: Cubuk et al. 2020, section 3."""
-    names, shape = list(OPERATIONS), images.shape
+    shape = images.shape
+    names = list(OPERATIONS)
     for turn in range(num_ops):
         seeds = tf.unstack(tf.random.split(tf.random.fold_in(seed, turn), 3))
         drawn = tf.cast(uniform(seeds[0], rows, 0.0, len(names)), tf.int32)
         applies = uniform(seeds[1], rows) < probability
-        drawn = tf.reshape(tf.where(applies, drawn, names.index("identity")), [-1])
-        strength = magnitude * tf.where(uniform(seeds[2], rows) < 0.5, -1.0, 1.0)
+        drawn = tf.reshape(tf.where(applies, drawn, names.index("identity")), [-1])  # [batch]
+        strengths = magnitude * tf.where(uniform(seeds[2], rows) < 0.5, -1.0, 1.0)
         # Each operation is applied only to the images that drew it. To apply all operations to all
         # images and select afterwards would take as many times as long as there are operations.
-        places, parts, strengths = (
-            tf.dynamic_partition(values, drawn, len(names))
-            for values in (tf.range(tf.shape(images)[0]), images, strength)
-        )
-        results = [
-            OPERATIONS[name](*pair) for name, *pair in zip(names, parts, strengths, strict=True)
+        places = tf.dynamic_partition(tf.range(tf.shape(images)[0]), drawn, len(names))
+        parts = tf.dynamic_partition(images, drawn, len(names))
+        strengths = tf.dynamic_partition(strengths, drawn, len(names))
+        changed = [
+            OPERATIONS[name](part, strength)
+            for name, part, strength in zip(names, parts, strengths, strict=True)
         ]
-        images = tf.ensure_shape(tf.dynamic_stitch(places, results), shape)
+        images = tf.ensure_shape(tf.dynamic_stitch(places, changed), shape)
     return images
