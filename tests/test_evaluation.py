@@ -16,7 +16,6 @@ from zoo.__main__ import main
 from zoo.data.images import digits
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError, UserError
-from zoo.evaluation import _class_scores
 from zoo.evaluation.data import (
     Labeled,
     labeled_images,
@@ -25,6 +24,7 @@ from zoo.evaluation.data import (
     read_labels,
     sentence_pairs,
 )
+from zoo.evaluation.evaluate import _class_scores
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.encoder import ImageEncoder
 from zoo.tasks.generator import TextGenerator

@@ -13,7 +13,7 @@ _FUNCTIONS = {
     "causal_lm": "zoo.models.causal_lm",
     "text_classifier": "zoo.models.text_classifier",
     "load": "zoo.loading",
-    "evaluate": "zoo.evaluation",
+    "evaluate": "zoo.evaluation.evaluate",
     "export": "zoo.deploy.export",
     "save_hf": "zoo.checkpoints.save",
 }

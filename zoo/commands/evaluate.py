@@ -44,7 +44,7 @@ def evaluate(
         raise UserError("Pass one or several models, and then the data.")
     *models, data = items
     import_tensorflow_quietly()
-    from zoo.evaluation import evaluate
+    from zoo.evaluation.evaluate import evaluate
 
     model_options = given(
         engine=engine, dtype=dtype, src_lang=src_lang, tgt_lang=tgt_lang, shortlist=shortlist

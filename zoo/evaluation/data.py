@@ -17,23 +17,39 @@ _TEST_SET = "sacrebleu:"
 
 
 class Labeled(NamedTuple):
-    """Labeled data, for any model of a kind."""
+    """Labeled data, for any model of a kind.
+
+    Fields:
+        items: images or texts.
+        labels: for each item the list of its class numbers, which may be empty; or the lists of
+            references of a translation.
+        class_names: None if the class numbers are those of the model.
+        notes: lines about what is not used.
+    """
 
     items: Images | list[str]
-    # for each item the list of its class numbers, which may be empty; or lists of references
     labels: list
-    class_names: list[str] | None = None  # None if the numbers are those of the model
-    notes: tuple[str, ...] = ()  # lines about what is not used
+    class_names: list[str] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def model_labels(data, class_names):
-    """The labels of `Labeled` data as numbers of a model's classes, and lines about how they match.
+    """Matches classes of the data with those of a model.
 
-    Classes are matched by name, by name in any case, by number, or by their order. Raises
-    `DataError` if the model does not have one of them.
+    Classes are matched by name, by name in any case, by number, or by their order.
+
+    Args:
+        data: `Labeled`.
+        class_names: names of the classes of the model.
+
+    Returns:
+        (the labels of the data as class numbers of the model, lines about how they were matched).
+
+    Raises:
+        DataError: if the model does not have a class of the data.
     """
     if data.class_names is None:
-        highest = max((number for row in data.labels for number in row), default=0)
+        highest = max((max(row, default=0) for row in data.labels), default=0)
         if highest >= len(class_names):
             raise DataError(
                 f"The data have the class {highest}. The model has {len(class_names)} classes."
@@ -48,63 +64,92 @@ def model_labels(data, class_names):
             f"{unknown[0][:60]!r}. Those of the model begin with: {', '.join(class_names[:5])}."
             f"{columns}"
         )
-    return [[numbers[number] for number in row] for row in data.labels], notes
+    labels = []
+    for row in data.labels:
+        labels.append([numbers[number] for number in row])
+    return labels, notes
 
 
 def _matched(names, class_names):
     """The number of each class of the data in the model, or None; and lines about the match."""
-    for form in (str, str.casefold):
-        numbers = {form(name): number for number, name in enumerate(class_names)}
-        is_clear = form is str or len(numbers) == len(class_names)
-        if is_clear and all(form(name) in numbers for name in names):
-            return [numbers[form(name)] for name in names], ()
+    numbers = {name: number for number, name in enumerate(class_names)}
+    if all(name in numbers for name in names):
+        return [numbers[name] for name in names], ()
+    numbers = {name.casefold(): number for number, name in enumerate(class_names)}
+    folded = [name.casefold() for name in names]
+    if len(numbers) == len(class_names) and all(name in numbers for name in folded):
+        return [numbers[name] for name in folded], ()
     if all(name.isdecimal() and int(name) < len(class_names) for name in names):
         return [int(name) for name in names], ()
-    if len(names) == len(class_names) and numbers.keys().isdisjoint(map(str.casefold, names)):
-        first = ", ".join(map("{} is {}".format, names[:3], class_names))
-        return range(len(names)), (f"Classes are matched by their order: {first}. Check this.",)
+    if len(names) == len(class_names) and numbers.keys().isdisjoint(folded):
+        pairs = list(zip(names, class_names))[:3]
+        examples = ", ".join(f"{name} is {class_name}" for name, class_name in pairs)
+        note = f"Classes are matched by their order: {examples}. Check this."
+        return range(len(names)), (note,)
     return None, ()
 
 
 def labeled_images(data, labels=None, data_dir=None, run_folder=None):
-    """Finds images; see `zoo.evaluate`. Those in folders are in the order of their file names.
+    """Finds images. Images in folders are in the order of their file names.
 
-    The built-in digits are divided by the seed of the run in `run_folder`, or by 0.
+    Args:
+        data, labels, data_dir: see `zoo.evaluate`.
+        run_folder: the folder of a run, or None. The built-in digits are divided by its seed, or
+            by 0.
+
+    Returns:
+        `Labeled`.
     """
-    path, names = pathlib.Path(data), None
-    if not path.is_dir():
-        is_digits = data == "digits"
-        source = digits(_seed(run_folder)) if is_digits else tfds_images(data, data_dir, False)
-        images, names, notes = source.test, source.class_names, source.notes
-    else:
-        folder = subfolder(path, TEST) or path
-        if folder is path and subfolder(path, TRAIN):
+    path = pathlib.Path(data)
+    if path.is_dir():
+        folder = subfolder(path, TEST)
+        if folder is None and subfolder(path, TRAIN):
             raise DataError(f"{path} has training images, but no folder test or val to test on.")
-        if labels is None:
-            images, names, notes = class_folders(folder)
-        else:
+        if folder is None:
+            folder = path
+        if labels is not None:
             images, notes = by_name(folder)
-    if labels is None:
-        return Labeled(images, [[label] for label in images.labels], names, notes)
-    return Labeled(images, read_labels(labels, len(images)), None, notes)
+            return Labeled(images, read_labels(labels, len(images)), notes=notes)
+        images, class_names, notes = class_folders(folder)
+    else:
+        if data == "digits":
+            source = digits(_seed(run_folder))
+        else:
+            source = tfds_images(data, data_dir, False)
+        images = source.test
+        class_names = source.class_names
+        notes = source.notes
+        if labels is not None:
+            return Labeled(images, read_labels(labels, len(images)), notes=notes)
+    return Labeled(images, [[label] for label in images.labels], class_names, notes)
 
 
 def _seed(run_folder):
-    path = run_folder and pathlib.Path(run_folder, "config.json")
-    return json.loads(path.read_text())["config"]["seed"] if path and path.is_file() else 0
+    if run_folder is None:
+        return 0
+    path = pathlib.Path(run_folder, "config.json")
+    return json.loads(path.read_text())["config"]["seed"] if path.is_file() else 0
 
 
 def read_labels(path, count):
-    """Reads the class numbers of `count` images: a JSON list, or a line of numbers for each image.
+    """Reads the class numbers of images.
 
-    Returns a list of lists of int, empty for an image that does not count. Raises `DataError` if
-    the file cannot be read, or has labels of more or fewer images.
+    Args:
+        path: file with a JSON list, or with a line of numbers for each image.
+        count: number of images.
+
+    Returns:
+        A list of lists of int, empty for an image that does not count.
+
+    Raises:
+        DataError: if the file cannot be read, or has labels of more or fewer images.
     """
     text = "".join(read_lines(path))
     try:
-        is_json = text.lstrip().startswith("[")
-        lines = text.removesuffix("\n").split("\n")
-        rows = json.loads(text) if is_json else [line.split() for line in lines]
+        if text.lstrip().startswith("["):
+            rows = json.loads(text)
+        else:
+            rows = [line.split() for line in text.removesuffix("\n").split("\n")]
         labels = [np.ravel(row).astype(int).tolist() for row in rows]
         if any(number < 0 for row in labels for number in row):
             raise ValueError("one is negative")
@@ -123,11 +168,12 @@ def labeled_texts(data):
 
 
 def _columns(rows, data):
-    """Both columns of rows, as lists, and notes."""
+    """(first column, second column, notes) of rows."""
     rows, empty = cleaned(rows)
     if not rows:
         raise DataError(f"{data} has no texts.")
-    return *map(list, zip(*rows)), unused(empty)
+    first, second = zip(*rows)
+    return list(first), list(second), unused(empty)
 
 
 def sentence_pairs(data, target=None):

@@ -17,8 +17,15 @@ _BATCH = 32  # items of a call
 class Exported:
     """A classifier or translator in a SavedModel, called through its signatures.
 
-    `refused` are the (index, reason) of the last items that it refused. Raises `UserError` if the
-    export has another format, or does not return each class by a name of its own.
+    Args:
+        folder: a folder that `zoo.export` wrote.
+
+    Attributes:
+        refused: list of (index, reason), the items that the last call refused.
+
+    Raises:
+        UserError: if the export has another format, or does not return each class by a name of its
+            own.
     """
 
     def __init__(self, folder):
@@ -48,8 +55,9 @@ class Exported:
         self.refused = []
 
     def probabilities(self, items, too_long=None, read=str):
-        """The probability of each class for items, which ``read`` converts to the input: float32
-        [B, classes]. It is NaN for items that are refused.
+        """The probability of each class for each item: float32 [B, classes].
+
+        It is NaN for items that are refused. `read` converts an item to an input of the export.
         """
         places = {name.encode(): place for place, name in enumerate(self.class_names)}
         probabilities = np.full((len(items), len(places)), np.nan, np.float32)
@@ -70,6 +78,8 @@ class Exported:
             batch = tf.constant([read(item) for item in items[start : start + _BATCH]])
             outputs = self._function(**{self._input: batch})
             outputs = {name: value.numpy() for name, value in outputs.items()}
-            errors = enumerate(outputs["error"], start)
-            self.refused += [(index, error.decode()) for index, error in errors if error]
-            yield from (dict(zip(outputs, values)) for values in zip(*outputs.values()))
+            for index, error in enumerate(outputs["error"], start):
+                if error:
+                    self.refused.append((index, error.decode()))
+            for row in range(len(outputs["error"])):
+                yield {name: values[row] for name, values in outputs.items()}

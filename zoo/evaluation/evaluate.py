@@ -1,0 +1,260 @@
+"""`zoo.evaluate`: scores of models, and of their exports, on labeled data.
+
+Axes: n items, K classes, B windows, T tokens, V vocabulary.
+"""
+
+import dataclasses
+import os
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from zoo.data.images import unreadable_images_named
+from zoo.data.plain_text import concatenated_tokens, evaluation_windows, read_texts
+from zoo.deploy.export import DESCRIPTION_FILE
+from zoo.errors import CheckpointError, DataError, UserError
+from zoo.evaluation.data import labeled_images, labeled_texts, model_labels, sentence_pairs
+from zoo.evaluation.exported import Exported
+from zoo.loading import load
+from zoo.training.scores import class_scores, cross_entropy, image_probabilities, likelihood_scores
+from zoo.training.translation_scores import bleu_tokenizer, compared_translations
+
+_OPTIONS = {  # of each kind of model
+    "classifier": {"labels", "data_dir"},
+    "text_classifier": set(),
+    "translator": {"target", "bleu_tokenize"},
+    "generator": set(),
+}
+_WINDOWS = 4  # that are computed at once
+
+
+def evaluate(
+    model, data, *, target=None, labels=None, data_dir=None, bleu_tokenize=None, **options
+):
+    """Evaluates a model, or several on the same data.
+
+    Args:
+        model: what `zoo.load` returns, a path or name that it takes, or the folder of a SavedModel
+            that `zoo.export` wrote; or a list of these, each compared with the first.
+        data: path or name of the data. For image classifiers, a folder with a folder for each
+            class, the name of a TFDS data set, or "digits"; for text classifiers, a TSV file of
+            label, tab, text; for translators, a TSV file of source, tab, reference, a file of
+            sources with `target`, or a test set in the cache of sacrebleu, such as
+            "sacrebleu:wmt14/full/en-de"; for text generators, a text file.
+        target: path of the reference translations, one per line.
+        labels: path of a file with the class numbers of each image; see
+            `zoo.evaluation.data.read_labels`.
+        data_dir: folder of prepared TFDS data.
+        bleu_tokenize: name of sacrebleu's tokenizer of BLEU; by default that of the script of the
+            references.
+        **options: of `zoo.load` for paths and names, such as `dtype`, `engine` and `src_lang`.
+
+    Returns:
+        dict of the scores, "items", "seconds" (compilation at the first use included),
+        "items_per_second", and "peak_memory_mib", the peak memory of this process so far. For a
+        list of models, a list of these. Translators translate each text as a whole, and are
+        compared by sacrebleu's paired bootstrap test.
+
+    Raises:
+        DataError: if the data cannot be read, are empty, or have a class that the model does not
+            have.
+        UserError: if this kind of model cannot be evaluated, the models are of several kinds, or an
+            option is for another kind.
+    """
+    are_several = isinstance(model, (list, tuple))
+    models = model if are_several else [model]
+    tasks = [_loaded(each, options) for each in models]
+    kinds = {_kind(task) for task in tasks}
+    if len(kinds) != 1:
+        raise UserError("Pass one or several models of the same kind.")
+    [kind] = kinds
+    received = {
+        "target": target,
+        "labels": labels,
+        "data_dir": data_dir,
+        "bleu_tokenize": bleu_tokenize,
+    }
+    wrong = {name for name, value in received.items() if value is not None} - _OPTIONS[kind]
+    if wrong:
+        raise UserError(f"{', '.join(sorted(wrong))}: not an option for a {kind}.")
+    if bleu_tokenize:
+        bleu_tokenizer((), bleu_tokenize)  # an error before the work
+
+    data = os.fspath(data)
+    if kind == "classifier":
+        items = labeled_images(data, labels, data_dir, tasks[0].run_folder)
+        reports = [_measured(_classification, task, items) for task in tasks]
+    elif kind == "text_classifier":
+        items = labeled_texts(data)
+        reports = [_measured(_classification, task, items) for task in tasks]
+    elif kind == "generator":
+        texts = read_texts([data])
+        reports = [_measured(_likelihood, task, texts) for task in tasks]
+    else:
+        items = sentence_pairs(data, target)
+        reports = [_measured(_translations, task, items) for task in tasks]
+        translations = [report.pop("translations") for report in reports]
+        compared = compared_translations(translations, items.labels, bleu_tokenize)
+        reports = [{**scores, **report} for scores, report in zip(compared, reports)]
+    return reports if are_several else reports[0]
+
+
+def _measured(score, task, data):
+    """The scores of a model, with time and memory."""
+    start = time.perf_counter()
+    scores = score(task, data)
+    seconds = time.perf_counter() - start
+    return {
+        **scores,
+        "seconds": seconds,
+        "items_per_second": scores["items"] / seconds,
+        "peak_memory_mib": _peak_memory(),
+    }
+
+
+def _peak_memory():
+    """The largest resident memory of this process so far in MiB; None on Windows."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return None
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "darwin":
+        return size / 2**20  # bytes
+    return size / 2**10  # KiB
+
+
+def _loaded(model, options):
+    """The model to evaluate; `options` are for those that `zoo.load` reads."""
+    is_path = isinstance(model, (str, os.PathLike))
+    is_exported = is_path and os.path.isfile(os.path.join(model, DESCRIPTION_FILE))
+    if is_path and not is_exported:
+        try:
+            return load(model, **options)
+        except (CheckpointError, FileNotFoundError) as error:
+            raise type(error)(f"{error} The data are named last, after the models.") from None
+    if options:
+        raise UserError(f"{', '.join(options)}: only what zoo.load reads takes options.")
+    return Exported(model) if is_exported else model
+
+
+def _kind(task):
+    kind = getattr(task, "description_file", "").removesuffix(".json")
+    if kind not in _OPTIONS or getattr(task, "problem", "single_label") != "single_label":
+        raise UserError(
+            "Translators, text generators and classifiers with one label per item can be "
+            "evaluated, as zoo.load returns them, or by a path or name. For several labels, use "
+            f"zoo.training.scores.label_scores. Received: {type(task).__name__}."
+        )
+    return kind
+
+
+# --- functions of a model and its data, that return scores ----------------------------------------
+
+
+def _classification(classifier, data):
+    labels, notes = model_labels(data, classifier.class_names)
+    probabilities = _probabilities(classifier, data.items)
+    scores = _class_scores(probabilities, labels, classifier.class_names)
+    return {**scores, "notes": [*data.notes, *notes, *_refused(classifier, data)]}
+
+
+def _probabilities(classifier, items):
+    """Probabilities [n, K] of texts or images; NaN for items that an export refuses."""
+    if isinstance(items, list):
+        return classifier.probabilities(items, too_long="truncate")
+    if isinstance(classifier, Exported):  # it takes encoded images
+
+        def read(number):
+            image, *_ = items.read(number)
+            return image.numpy()
+
+        return classifier.probabilities(items.numbers, read=read)
+    images = dataclasses.replace(items, preprocessing=classifier.preprocessing)
+    with unreadable_images_named(images):
+        return image_probabilities(classifier, images)
+
+
+def _class_scores(probabilities, labels, names):
+    """Scores of classes.
+
+    Args:
+        probabilities: [n, K]; NaN for items that are not counted.
+        labels: for each item the list of its class numbers.
+        names: the names of the classes.
+    """
+    computed = np.flatnonzero(~np.isnan(probabilities[:, 0]))
+    known = [item for item in computed if labels[item]]
+    if not known:
+        raise DataError("None of the items has a class.")
+    labels = [labels[item] for item in known]
+    probabilities = probabilities[known]
+    order = np.argsort(-probabilities, axis=1, kind="stable")  # [n, K], the likeliest class first
+    hits = np.array([np.isin(best, row) for best, row in zip(order[:, :5], labels)])  # [n, 5]
+    scores = {
+        "items": len(known),
+        "items_without_class": len(computed) - len(known),
+        "accuracy": float(hits[:, 0].mean()),
+    }
+    if len(names) > 5:
+        scores["top_5_accuracy"] = float(hits.any(axis=1).mean())
+    if max(map(len, labels)) > 1:
+        return scores
+    labels = np.array(labels)  # [n, 1]
+    by_class = class_scores(labels[:, 0], order[:, 0], names, train_labels=np.zeros(0, int))
+    return {
+        **scores,
+        "loss": cross_entropy(np.take_along_axis(probabilities, labels, axis=1)),
+        "balanced_accuracy": by_class["balanced_accuracy"],
+        "class_accuracy": by_class["class_accuracy"],
+        "class_items": by_class["test_counts"],
+    }
+
+
+def _translations(translator, data):
+    if isinstance(translator, Exported):
+        texts = translator(data.items)
+    else:
+        texts = translator(data.items, sentences=False, too_long="split")
+    notes = [*data.notes, *_refused(translator, data)]
+    return {"items": len(texts), "notes": notes, "translations": texts}
+
+
+def _refused(task, data):
+    """A line about the items that an export refused, if there are any."""
+    if not isinstance(task, Exported) or not task.refused:
+        return []
+    index, reason = task.refused[0]
+    if isinstance(data.items, list):
+        name = repr(data.items[index][:60])
+    else:
+        name = data.items.name(int(data.items.numbers[index]))
+    return [f"Refused by the export: {len(task.refused):,}, such as {name}: {reason}"]
+
+
+def _likelihood(generator, texts):
+    """Scores of a text in windows of the model's length, which begin with the start token."""
+    special = generator.special_tokens
+    tokens = concatenated_tokens(generator.tokenizer, texts, special.end)
+    length = min(generator.model.max_length, len(tokens))
+    windows = evaluation_windows(tokens, _WINDOWS, length, special)
+
+    def graph(inputs, labels, weights):
+        """The weighted sums of losses and hits, given [B, T] each."""
+        logits = tf.cast(generator.model(inputs, training=False), tf.float32)  # [B, T, V]
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)  # [B, T]
+        hits = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels  # [B, T]
+        return tf.reduce_sum(losses * weights), tf.reduce_sum(tf.cast(hits, tf.float32) * weights)
+
+    progress = tqdm(windows.whole(), "evaluating", windows.num_batches, leave=False, disable=None)
+    sums = np.array([generator.run(graph, *batch) for batch in progress], float)
+    loss, accuracy = sums.mean(axis=0).tolist()  # the weights make it the mean over the tokens
+    return {
+        "items": len(tokens),
+        "loss": loss,
+        **likelihood_scores(loss, len(tokens), len(texts[0].encode())),
+        "token_accuracy": accuracy,
+    }
