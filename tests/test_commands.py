@@ -81,7 +81,7 @@ def test_what_follows_two_dashes_is_launched(monkeypatch):
 
 def test_the_server_gets_the_flags_that_are_given(monkeypatch, capsys):
     server = types.SimpleNamespace(serve=lambda **given: given)
-    monkeypatch.setitem(sys.modules, "zoo.server.server", server)
+    monkeypatch.setitem(sys.modules, "zoo.server.serve", server)
     flags = ["--port", "0", "--allowed-host", "a", "--allowed-host", "b", "--access-log"]
     given = main(["serve", "one", "name=two", *flags, "--batch-wait-ms", "1.5"])
     expected = {

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tests.server import toys
 from tests.server.toys import HEAD, connected, head, post
 from tests.server.toys import python_model as toy
-from zoo.server.server import trusted_hosts
+from zoo.server.serve import trusted_hosts
 
 # --- memory --------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tests.server import toys
 from tests.server.toys import post
 from zoo.errors import ServerError
-from zoo.server.server import serve
+from zoo.server.serve import serve
 
 
 class Slow(tf.Module):

@@ -18,11 +18,11 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from zoo.server.limits import Limits
 from zoo.server.models import Model, Signature
-from zoo.server.server import Server, bound_socket, run
-from zoo.server.service import Service
+from zoo.server.rest_app import Service
+from zoo.server.serve import Server, bound_socket, run
 
 START = (
-    "import sys; from zoo.server.server import serve; "
+    "import sys; from zoo.server.serve import serve; "
     "sys.exit(serve(sys.argv[2:], **eval(sys.argv[1])))"
 )
 COLORS = ("red", "green", "blue")
@@ -256,7 +256,7 @@ class Gate:
 def running(models, hosts=("*",), origins=(), limits=None, **settings):
     """A server in a thread: yields (its URL, its `Service`, its `Server`).
 
-    `settings` are further arguments of `zoo.server.server.run`.
+    `settings` are further arguments of `zoo.server.serve.run`.
     """
     limits = Limits(**{"shutdown_grace": 1, **(limits or {})})
     service = Service(models, limits, hosts, origins)

@@ -41,7 +41,7 @@ def serve(
     if not folders:
         raise UserError("Pass the folder of an export, such as serving/vit.")
     import_tensorflow_quietly()
-    from zoo.server.server import serve
+    from zoo.server.serve import serve
 
     return serve(
         folders=folders,

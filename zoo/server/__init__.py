@@ -1,1 +1,1 @@
-"""A server for exported models: TensorFlow Serving's REST API and a web page."""
+"""A server for exported models: TensorFlow Serving's REST and gRPC APIs, and a web page."""

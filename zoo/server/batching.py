@@ -78,7 +78,8 @@ class Batcher:
         return outputs
 
     async def _run(self, signature_name, inputs, rows):
-        key, size = self._key(signature_name, inputs), self.limits.max_batch
+        key = self._key(signature_name, inputs)
+        size = self.limits.max_batch
         if key is None or rows <= size:
             return await self._queued(signature_name, inputs, rows, key)
         parts = []
@@ -91,6 +92,7 @@ class Batcher:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _key(self, name, inputs):
+        """The key of an `Item`: requests of one signature with the same shapes of rows."""
         is_batched = self.model.signatures[name].is_batched
         if not is_batched or len({len(array) for array in inputs.values()}) != 1:
             return None
@@ -122,9 +124,12 @@ class Batcher:
 
     def _batch(self):
         """Removes the first item from the queue, and those that can share a batch with it."""
-        items = [first] = [self.queue.popleft()]
+        first = self.queue.popleft()
+        items = [first]
+        if first.key is None:
+            return items
         rows = first.rows
-        for item in list(self.queue) if first.key else ():
+        for item in list(self.queue):
             if item.key == first.key and rows + item.rows <= self.limits.max_batch:
                 self.queue.remove(item)
                 items.append(item)
@@ -140,9 +145,11 @@ class Batcher:
             results = await asyncio.wrap_future(call)
         except Exception as error:
             for item in items:
-                if len(items) > 1 and not item.future.done():  # not cancelled
+                if item.future.done():  # cancelled
+                    continue
+                if len(items) > 1:
                     await self._call([item])
-                elif not item.future.done():
+                else:
                     item.future.set_exception(error)
         else:
             for item, result in zip(items, results):
@@ -151,14 +158,15 @@ class Batcher:
 
     def _outputs(self, items):
         """Makes one call and returns the outputs of each item."""
-        inputs = items[0].inputs
-        if len(items) > 1:
-            inputs = {n: np.concatenate([item.inputs[n] for item in items]) for n in inputs}
+        first = items[0]
         ends = np.cumsum([item.rows for item in items])
         ROWS.labels(self.model.name).observe(ends[-1])
-        outputs = self.model.call(items[0].signature_name, inputs)
         if len(items) == 1:
-            return [outputs]
+            return [self.model.call(first.signature_name, first.inputs)]
+        inputs = {
+            name: np.concatenate([item.inputs[name] for item in items]) for name in first.inputs
+        }
+        outputs = self.model.call(first.signature_name, inputs)
         if not _has_rows(outputs, ends[-1]):
             raise ValueError("The outputs cannot be split.")
         parts = {name: np.split(array, ends[:-1]) for name, array in outputs.items()}

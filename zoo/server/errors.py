@@ -3,9 +3,16 @@
 from starlette.exceptions import HTTPException
 
 # TensorFlow Serving's HTTP status for the codes of TensorFlow and gRPC; 500 for others.
-STATUS = {"OUT_OF_RANGE": 400, "FAILED_PRECONDITION": 400, "INVALID_ARGUMENT": 400}
-STATUS |= {"NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 429, "UNIMPLEMENTED": 501}
-STATUS |= {"UNAVAILABLE": 503, "DEADLINE_EXCEEDED": 504}
+STATUS = {
+    "OUT_OF_RANGE": 400,
+    "FAILED_PRECONDITION": 400,
+    "INVALID_ARGUMENT": 400,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
 
 
 class RequestError(HTTPException):
@@ -18,7 +25,8 @@ class RequestError(HTTPException):
 def release(error):
     """Frees the objects in the frames of a caught error, such as the parsed request.
 
-    One of the frames refers to a future, which refers to the error. Otherwise, they would stay in
-    memory until the garbage collector runs, which large requests do not cause.
+    One of the frames refers to a future, which refers to the error: without this function, the
+    objects stay in memory until the garbage collector runs, which large requests do not cause.
     """
-    error.__traceback__ = error.__context__ = None
+    error.__traceback__ = None
+    error.__context__ = None

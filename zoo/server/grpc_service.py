@@ -7,6 +7,8 @@ import asyncio
 import functools
 import math
 import reprlib
+from collections.abc import Collection
+from typing import NamedTuple
 
 import grpc
 import tensorflow as tf
@@ -15,9 +17,10 @@ from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import predict_pb2
 
 from zoo.errors import ServerError
+from zoo.server.batching import Batcher
 from zoo.server.errors import STATUS, RequestError, release
 from zoo.server.models import DEFAULT_SIGNATURE
-from zoo.server.service import LARGE_BODIES
+from zoo.server.rest_app import LARGE_BODIES
 
 _CODES = {status: getattr(grpc.StatusCode, name) for name, status in STATUS.items()}
 _CODES[413] = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -34,8 +37,8 @@ async def start(service, address):
         try:
             async with service.accepted() as take:
                 async with receiving:
-                    asked, inputs = await _received(service, context, take)
-                return await _answer(*asked, inputs)
+                    request = await _received(service, context, take)
+                return await _answer(request)
         except RequestError as error:
             release(error)
             code = _CODES.get(error.status_code, grpc.StatusCode.INTERNAL)
@@ -53,8 +56,10 @@ async def start(service, address):
     handler = grpc.stream_unary_rpc_method_handler(
         predict, response_serializer=predict_pb2.PredictResponse.SerializeToString
     )
-    name, methods = "tensorflow.serving.PredictionService", {"Predict": handler}
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, methods)])
+    handlers = grpc.method_handlers_generic_handler(
+        "tensorflow.serving.PredictionService", {"Predict": handler}
+    )
+    server.add_generic_rpc_handlers([handlers])
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -63,8 +68,15 @@ async def start(service, address):
     return server, port
 
 
+class _Request(NamedTuple):
+    batcher: Batcher
+    signature_name: str
+    inputs: dict  # {name: NumPy array}
+    output_names: Collection
+
+
 async def _received(service, context, take):
-    """Receives a message; returns (batcher, signature name, output names) and the inputs.
+    """Receives a message; returns its `_Request`.
 
     A large message is in memory once while it waits, and a few times while it is parsed.
     """
@@ -76,7 +88,7 @@ async def _received(service, context, take):
     convert = functools.partial(asyncio.get_running_loop().run_in_executor, service.converters)
     request = await convert(_read, predict_pb2.PredictRequest.FromString, message, "The message")
     del message
-    spec, protos = request.model_spec, request.inputs
+    spec = request.model_spec
     version = str(spec.version.value) if spec.HasField("version") else None
     batcher = service.batcher(spec.name, spec.version_label or version)  # versions have no labels
     name = spec.signature_name or DEFAULT_SIGNATURE
@@ -84,20 +96,25 @@ async def _received(service, context, take):
     keys = set(request.output_filter) or signature.outputs.keys()  # each is sent once
     for key in keys - signature.outputs.keys():
         raise RequestError(f"There is no output {key[:80]!r}.")
-    specs, limit = signature.inputs, service.limits.max_values
+    specs = signature.inputs
+    protos = request.inputs
     if protos.keys() != specs.keys():
         received = reprlib.repr(sorted(protos))
         raise RequestError(f"The inputs must be {sorted(specs)}. Received: {received}.")
-    take(max(0, sum(_check(key, protos[key], specs[key], limit) for key in specs) - size))
+    limit = service.limits.max_values
+    array_size = sum(_check(key, protos[key], specs[key], limit) for key in specs)
+    take(max(0, array_size - size))
     inputs = {
         key: await convert(_read, tf.make_ndarray, protos[key], f"Input {key!r}") for key in specs
     }
-    return (batcher, name, keys), inputs
+    return _Request(batcher, name, inputs, keys)
 
 
-async def _answer(batcher, name, keys, inputs):
+async def _answer(request):
     """Calls the model; returns `PredictResponse` with the requested outputs."""
-    outputs, model = await batcher.run(name, inputs, keys), batcher.model
+    name = request.signature_name
+    outputs = await request.batcher.run(name, request.inputs, request.output_names)
+    model = request.batcher.model
     spec = {"name": model.name, "version": {"value": model.version}, "signature_name": name}
     protos = {key: tf.make_tensor_proto(value) for key, value in outputs.items()}
     return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
@@ -125,12 +142,16 @@ def _check(name, proto, spec, max_values):
     count = math.prod(shape)
     if count > max_values:
         raise RequestError(f"Input {name!r} has more than {max_values:,} values.", 413)
-    # The proto of a single value shows in which field values of this dtype are.
-    one = tf.make_tensor_proto("" if kind == tf.string else kind.as_numpy_dtype(0), kind)
-    given, [(field, unit)] = _filled(proto), _filled(one).items()
-    least = count if kind == tf.string else min(count, 1)
-    if "tensor_content" in given and kind != tf.string:
-        field, unit, least = "tensor_content", kind.size, count
+    given = _filled(proto)
+    if "tensor_content" in given and kind != tf.string:  # bytes of all values
+        field = "tensor_content"
+        unit = kind.size
+        least = count
+    else:
+        # The proto of a single value shows in which field values of this dtype are.
+        one = tf.make_tensor_proto("" if kind == tf.string else kind.as_numpy_dtype(0), kind)
+        [(field, unit)] = _filled(one).items()
+        least = count if kind == tf.string else min(count, 1)
     found = given.get(field, 0)
     if given.keys() - {field} or found % unit or not least * unit <= found <= count * unit:
         wanted = f"{count * unit:,} in {field}"

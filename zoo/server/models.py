@@ -39,8 +39,9 @@ class Signature(NamedTuple):
         """
         inputs = [spec.shape for spec in self.inputs.values()]
         outputs = [spec.shape for spec in self.outputs.values()]
-        have_rows = all(shape.rank and shape[0] is None for shape in inputs + outputs)
-        return inputs != [] and have_rows and all(s[1:].is_fully_defined() for s in outputs)
+        if not inputs or not all(shape.rank and shape[0] is None for shape in inputs + outputs):
+            return False
+        return all(shape[1:].is_fully_defined() for shape in outputs)
 
 
 class Model(NamedTuple):
@@ -122,7 +123,8 @@ def find(given):
     """
     name, equals, path = str(given).partition("=")
     if not equals or "/" in name or pathlib.Path(given).exists():
-        name, path = "", given
+        name = ""
+        path = given
     folder = pathlib.Path(path)
     if not folder.is_dir():
         raise ServerError(f"There is no folder {folder}.")
@@ -208,7 +210,9 @@ async def watch(service, folders, seconds):
     A version is loaded when its files are the same in two checks. If that fails, it is loaded again
     only when they have changed, as a failed attempt can leave much in memory.
     """
-    seen, tried, reported = {}, {}, set()
+    seen = {}  # {argument: the files of its last check}
+    tried = {}  # {argument: the files of the last attempt to load them}
+    reported = set()
     while True:
         await asyncio.sleep(seconds)
         for given in folders:
@@ -217,8 +221,9 @@ async def watch(service, folders, seconds):
                 if version == service.batchers[name].model.version:
                     continue
                 files = await asyncio.to_thread(_files, folder)
-                before, seen[given] = seen.get(given), files
-                if files == before and files != tried.get(given):
+                is_complete = files == seen.get(given)
+                seen[given] = files
+                if is_complete and files != tried.get(given):
                     tried[given] = files
                     service.serve(await asyncio.to_thread(load, name, version, folder))
             except Exception as error:  # a version may still be being copied

@@ -72,7 +72,8 @@ def decode(request, specs):
 
 def _named(request, specs):
     """The JSON value of each input: {name: value}."""
-    given, has_rows = request.get("instances", request.get("inputs")), "instances" in request
+    has_rows = "instances" in request
+    given = request["instances"] if has_rows else request["inputs"]
     if has_rows and not (isinstance(given, list) and given):
         received = _shown(given)
         raise RequestError(f"'instances' must be a non-empty list. Received: {received}.")
@@ -84,7 +85,9 @@ def _named(request, specs):
             where = f"Element {index} of 'instances'" if has_rows else "'inputs'"
             received = _shown(list(row) if _is_object(row) else row)
             raise RequestError(f"{where} must have the keys {sorted(specs)}. Received: {received}.")
-    return {name: [row[name] for row in rows] for name in specs} if has_rows else given
+    if not has_rows:
+        return given
+    return {name: [row[name] for row in rows] for name in specs}
 
 
 def _is_object(value):
@@ -103,9 +106,10 @@ def _array(name, value, spec):
         raise RequestError(f"Input {name!r} is ragged: its lists differ in length or depth.")
     if not spec.shape.is_compatible_with(array.shape):
         wanted = [-1 if size is None else size for size in spec.shape]
-        such = f" of values such as {_shown(values[0])}" if values else ""
-        shape = f"{[*array.shape]}{such}"
-        raise RequestError(f"Input {name!r} must have the shape {wanted}, not {shape}.")
+        received = f"{[*array.shape]}"
+        if values:
+            received += f" of values such as {_shown(values[0])}"
+        raise RequestError(f"Input {name!r} must have the shape {wanted}, not {received}.")
     if spec.dtype == tf.string:
         array.reshape(-1)[:] = [_as_bytes(name, item) for item in values]
         return array
@@ -114,9 +118,14 @@ def _array(name, value, spec):
 
 def _numbers(name, values, kind):
     """Converts numbers or booleans to an array of a `tf.DType`."""
-    if not (kind.is_bool or kind.is_integer or kind.is_floating):
+    if kind.is_bool:
+        types = {bool}
+    elif kind.is_integer:
+        types = {int}
+    elif kind.is_floating:
+        types = {int, float}
+    else:
         raise RequestError(f"Input {name!r} is {kind.name}, which JSON cannot represent.", 501)
-    types = {bool} if kind.is_bool else {int} if kind.is_integer else {int, float}
     if not set(map(type, values)) <= types:
         odd = next(value for value in values if type(value) not in types)
         raise RequestError(f"Input {name!r} must be {kind.name}. Received: {_shown(odd)}.")
@@ -130,18 +139,19 @@ def _numbers(name, values, kind):
 
 def _as_bytes(name, value):
     """Converts a JSON string or {"b64": ...} to bytes."""
-    text = value if isinstance(value, str) else value["b64"] if _is_base64(value) else None
+    is_plain = not _is_base64(value)
+    text = value if is_plain else value["b64"]
     if not isinstance(text, str):
         received = reprlib.repr(value)
         raise RequestError(f'Input {name!r} must be a string or {{"b64": ...}}, not {received}.')
-    if text is value and name.endswith("_bytes"):
+    if is_plain and name.endswith("_bytes"):
         start = text.rpartition(",")[2][:8] if "Base64" in describe_string(text) else ""
         raise RequestError(
             f"Input {name!r} must be the bytes of a file, not {_shown(text)}. Send them as an "
             f'object: {{"b64": "{start}..."}}.'
         )
     try:
-        if text is value:
+        if is_plain:
             return text.encode()
         digits = text.encode().translate(_URL_SAFE, string.whitespace.encode())
         if not digits.endswith(b"="):
@@ -154,8 +164,9 @@ def _as_bytes(name, value):
 
 def _shown(value):
     """A value for a message, shortened, with an explanation if it is a URL or Base64."""
+    shown = reprlib.repr(value)
     what = describe_string(value) if isinstance(value, str) else ""
-    return f"{reprlib.repr(value)}, which {what}" if what else reprlib.repr(value)
+    return f"{shown}, which {what}" if what else shown
 
 
 def encode(outputs, row_form):

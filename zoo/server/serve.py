@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from zoo.errors import ServerError
 from zoo.server.limits import Limits
 from zoo.server.models import load_all, watch
-from zoo.server.service import Service
+from zoo.server.rest_app import Service
 
 _BACKLOG = 64  # connections that one turn of the event loop may accept, also beyond the limit
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -128,14 +128,15 @@ class BoundedConnection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A Uvicorn server of a `zoo.server.service.Service` that a second signal stops at once."""
+    """A Uvicorn server of a `zoo.server.rest_app.Service` that a second signal stops at once."""
 
     def __init__(self, service, access_log=False):
         limits = service.limits
-        most, seconds = limits.max_connections, limits.request_timeout
         config = uvicorn.Config(
             service.app,
-            http=functools.partial(BoundedConnection, most, seconds),
+            http=functools.partial(
+                BoundedConnection, limits.max_connections, limits.request_timeout
+            ),
             ws="none",
             lifespan="off",
             backlog=_BACKLOG,
@@ -171,7 +172,9 @@ def trusted_hosts(host, allowed):
 
     In an attack by DNS rebinding, `Host` is a name of the attacker that points to this machine.
     """
-    return [*_LOOPBACK, host, *allowed] if allowed or host in (*_LOOPBACK, "::1") else ["*"]
+    if allowed or host in (*_LOOPBACK, "::1"):
+        return [*_LOOPBACK, host, *allowed]
+    return ["*"]
 
 
 def bound_socket(host, port):

@@ -49,7 +49,8 @@ class Service:
     def __init__(self, models, limits, hosts=("*",), origins=()):
         self.limits = limits
         self.batchers = {}
-        self.memory = self._freed = 0
+        self.memory = 0
+        self._freed = 0  # bytes since memory was given back
         for model in models:
             self.serve(model)
         self._origins = origins
@@ -92,7 +93,8 @@ class Service:
             RequestError: 504 if the request takes too long; the function raises 503 if the memory
                 for requests is full.
         """
-        taken, seconds = 0, self.limits.request_timeout
+        seconds = self.limits.request_timeout
+        taken = 0
 
         def take(count):
             nonlocal taken
@@ -165,17 +167,19 @@ class Service:
 
     async def _error(self, request, error):
         release(error)
-        detail, status, headers = error.detail, error.status_code, error.headers
-        if status in (404, 405):
+        detail = error.detail
+        if error.status_code in (404, 405):
             received = f"{request.method} {request.url.path[:80]}"
             detail += f". Predictions are POST /v1/models/NAME:predict. Received: {received}."
         content = json.dumps({"error": detail})  # in ASCII: there may be lone surrogates
-        return self._counted(request, Response(content, status, headers, "application/json"))
+        response = Response(content, error.status_code, error.headers, "application/json")
+        return self._counted(request, response)
 
     def _counted(self, request, response):
         if request.method == "POST":
             name = request.path_params.get("name")
-            name = name if name in self.batchers else ""  # clients can send any name
+            if name not in self.batchers:  # clients can send any name
+                name = ""
             REQUESTS.labels(name, response.status_code).inc()
         return response
 
@@ -224,7 +228,8 @@ async def _while_connected(request, answer):
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    answer, gone = asyncio.ensure_future(answer), asyncio.ensure_future(disconnected())
+    answer = asyncio.ensure_future(answer)
+    gone = asyncio.ensure_future(disconnected())
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
