@@ -274,17 +274,6 @@ def main(config):
     )
 
 
-def build_optimizer(config, model):
-    """Builds the optimizer."""
-    # Vaswani et al. 2017, section 5.3
-    rate = WarmupInverseSquareRoot(model.embed_dim, config.warmup_steps, config.learning_rate_scale)
-    if config.optimizer == "muon":
-        return muon(model, rate, clip_norm=config.clip_norm, adam_beta_2=0.98, epsilon=1e-9)
-    return keras.optimizers.Adam(
-        rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=config.clip_norm
-    )
-
-
 def untrained(config, run):
     """A translator with random weights, and its tokenized sentence pairs."""
     missing = [
@@ -339,6 +328,17 @@ def fine_tuned(config, run):
         translator.special_tokens,
     )
     return translator, data
+
+
+def build_optimizer(config, model):
+    """Builds the optimizer."""
+    # Vaswani et al. 2017, section 5.3
+    rate = WarmupInverseSquareRoot(model.embed_dim, config.warmup_steps, config.learning_rate_scale)
+    if config.optimizer == "muon":
+        return muon(model, rate, clip_norm=config.clip_norm, adam_beta_2=0.98, epsilon=1e-9)
+    return keras.optimizers.Adam(
+        rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9, global_clipnorm=config.clip_norm
+    )
 
 
 def identity(config, translator, data):

@@ -60,8 +60,9 @@ def parse(arguments, config_class, presets, description, selector="dataset"):
     flags = [key for key in presets if key.startswith("--")]
     for flag in flags:
         selecting.add_argument(flag, dest=flag)
-    default = getattr(config_class(), selector)
-    selecting.add_argument(f"--{selector}", dest=selector, default=default)
+    selecting.add_argument(
+        f"--{selector}", dest=selector, default=getattr(config_class(), selector)
+    )
     given, _ = selecting.parse_known_args(arguments)
     key = getattr(given, selector)
     for flag in flags:

@@ -162,12 +162,12 @@ class Run:
                 state = self._fit(
                     trainer,
                     batches,
-                    epochs,
-                    steps_per_epoch,
-                    validation_data,
-                    validation_freq,
-                    callbacks,
-                    per_epoch,
+                    epochs=epochs,
+                    steps_per_epoch=steps_per_epoch,
+                    validation_data=validation_data,
+                    validation_freq=validation_freq,
+                    callbacks=callbacks,
+                    per_epoch=per_epoch,
                 )
                 best = state.folder / state_file.BEST
                 if restore_best and state_file.paths(best):
@@ -195,17 +195,18 @@ class Run:
         return RunFolder(
             self.path,
             {**lengths, **stored, **identity},
-            self.settings.overwrite,
-            self.settings.resume,
-            self.is_chief,
+            overwrite=self.settings.overwrite,
+            resume=self.settings.resume,
+            writable=self.is_chief,
             # A script of one's own, whose settings contain no lengths, may train longer.
-            may_change | (lengths.keys() - stored.keys()),
+            may_change=may_change | (lengths.keys() - stored.keys()),
         )
 
     def _fit(
         self,
         trainer,
         batches,
+        *,
         epochs,
         steps_per_epoch,
         validation_data,
