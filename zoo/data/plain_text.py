@@ -3,6 +3,7 @@
 Axes: B windows of a batch, T tokens of a window.
 """
 
+import math
 import pathlib
 
 import numpy as np
@@ -37,7 +38,8 @@ def project_texts():
     package = pathlib.Path(__file__).parents[1]
     documents = [*package.parent.glob("*.md"), *package.parent.glob("docs/*.md")]
     files = sorted(documents) + sorted(package.rglob("*.py"))
-    return [text for text in (file.read_text("utf-8") for file in files) if text.strip()]
+    texts = [file.read_text("utf-8") for file in files]
+    return [text for text in texts if text.strip()]
 
 
 def hold_out(texts):
@@ -46,9 +48,13 @@ def hold_out(texts):
     Raises:
         UserError: if all held-out texts are blank.
     """
-    ends = [len(text) - int(HELD_OUT * len(text)) for text in texts]
-    train = [text[:end] for text, end in zip(texts, ends)]
-    valid = [text[end:] for text, end in zip(texts, ends) if text[end:].strip()]
+    train = []
+    valid = []
+    for text in texts:
+        end = len(text) - int(HELD_OUT * len(text))
+        train.append(text[:end])
+        if text[end:].strip():
+            valid.append(text[end:])
     if not valid:
         raise UserError(
             f"The last {HELD_OUT:.0%} of each text, which are held out for validation, contain no "
@@ -59,9 +65,10 @@ def hold_out(texts):
 
 def concatenated_tokens(tokenizer, texts, end):
     """Tokenizes and concatenates texts, with the token `end` after each: int32 [n]."""
-    return np.array(
-        [token for ids in tokenizer.encode(texts) for token in (*ids, end)], dtype=np.int32
-    )
+    tokens = []
+    for ids in tokenizer.encode(texts):
+        tokens += [*ids, end]
+    return np.array(tokens, np.int32)
 
 
 def steps_per_epoch(tokens, batch_size, length):
@@ -101,13 +108,15 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
     weights = np.full((batch_size, length), 1.0 / (batch_size * length), np.float32)
 
     def places(step):
-        epoch, first = step // steps, step % steps * batch_size
-        numbers = first + tf.range(batch_size, dtype=tf.int64)
+        epoch = step // steps
+        first = step % steps * batch_size
+        numbers = first + tf.range(batch_size, dtype=tf.int64)  # [B]
         return epoch, shuffled(numbers, windows, seed, epoch)
 
     def batch(epoch, numbers):
-        starts = np.random.default_rng([seed, epoch]).integers(length) + length * numbers
-        labels = tokens[starts[:, None] + np.arange(length)]
+        offset = np.random.default_rng([seed, epoch]).integers(length)  # of the whole epoch
+        starts = offset + length * numbers  # [B]
+        labels = tokens[starts[:, None] + np.arange(length)]  # [B, T]
         return _inputs(labels), labels, weights
 
     batches = tf.data.Dataset.counter(first_step).map(places)
@@ -121,8 +130,9 @@ def evaluation_windows(tokens, batch_size, length, special=SPECIAL_TOKENS):
     the batches, which Keras reports, is then the mean over all tokens. `special` are the
     `zoo.decoding.SpecialTokens`, of which windows begin with the start token.
     """
-    shape, size = (batch_size, length), batch_size * length
-    count = -(-len(tokens) // size)
+    shape = (batch_size, length)
+    size = batch_size * length
+    count = math.ceil(len(tokens) / size)
 
     def batch(step):
         own = tokens[step * size : (step + 1) * size]
@@ -135,7 +145,8 @@ def evaluation_windows(tokens, batch_size, length, special=SPECIAL_TOKENS):
 
 def _signature(length):
     """Inputs, labels and weights: [batch, length]."""
-    return tuple(tf.TensorSpec((None, length), dtype) for dtype in ("int32", "int32", "float32"))
+    tokens = tf.TensorSpec((None, length), tf.int32)
+    return tokens, tokens, tf.TensorSpec((None, length), tf.float32)
 
 
 def _inputs(labels, start=SPECIAL_TOKENS.start):

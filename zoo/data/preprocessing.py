@@ -76,21 +76,23 @@ class ImagePreprocessing:
             pixels = read_image(tf.constant(image), "An encoded image")
         else:
             pixels = _pil_pixels(image) if hasattr(image, "convert") else np.asarray(image)
-            pixels = _checked(pixels, self.channels)
+            pixels = _as_pixels(pixels, self.channels)
         return self.fit(tf.convert_to_tensor(pixels)).numpy()
 
     def fit(self, pixels):
         """Resizes and crops uint8 [height, width, 1, 3 or 4] to uint8 [H, W, C]."""
         if pixels.shape[-1] != self.channels:
             pixels = pixels[..., :3]  # transparency is dropped
-        fits = tf.reduce_all(tf.shape(pixels)[:2] == self.image_size) & (self.resize is None)
+        has_size = tf.reduce_all(tf.shape(pixels)[:2] == self.image_size)
+        fits = has_size & (self.resize is None)
         pixels = tf.cond(fits, lambda: pixels, lambda: self._resampled(pixels))
         pixels = with_channels(pixels, self.channels)  # after resizing, as there are fewer pixels
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))
 
     def _resampled(self, pixels):
         """Like `tf.image.resize`, but only the crop is computed."""
-        size, own = tf.constant(self.image_size), tf.shape(pixels)[:2]
+        size = tf.constant(self.image_size)
+        own = tf.shape(pixels)[:2]  # height and width of the image
         resized = self._resized(tf.cast(own, tf.float64))
         scale = tf.cast(resized, tf.float32) / tf.cast(own, tf.float32)
         shift = -tf.cast((resized - size) // 2, tf.float32)
@@ -144,41 +146,55 @@ class ImagePreprocessing:
             resize = tuple(round(side * scale) for side, scale in zip(resize, scales))
         elif resize is not None:
             resize = round(resize * max(scales))
-        changed = {"image_size": tuple(image_size), "channels": channels, "resize": resize}
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            if channels == 1:
-                values = (sum(values) / len(values),)
-            elif len(values) > 1:
-                values = tuple(values[index % len(values)] for index in range(channels))
-            changed[name] = values
-        return dataclasses.replace(self, **changed)
+        return dataclasses.replace(
+            self,
+            image_size=tuple(image_size),
+            channels=channels,
+            resize=resize,
+            mean=_of_channels(self.mean, channels),
+            std=_of_channels(self.std, channels),
+        )
 
     def normalize(self, pixels):
         """Normalizes [..., C] of values in 0..255 to float32 model inputs."""
-        mean, std = (tf.constant(v, tf.float32) for v in (self.mean, self.std))
+        mean = tf.constant(self.mean, tf.float32)
+        std = tf.constant(self.std, tf.float32)
         return (tf.cast(pixels, tf.float32) / 255.0 - mean) / std
 
     def to_dict(self):
-        """Returns the settings as a dict that can be stored as JSON."""
+        """Returns the arguments as a dict that can be stored as JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, settings):
+    def from_dict(cls, description):
         """The inverse of `to_dict`."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
+        arguments = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in description.items()
+        }
+        return cls(**arguments)
+
+
+def _of_channels(values, channels):
+    """The mean or deviation of each channel, given those of another number of channels."""
+    if channels == 1:
+        return (sum(values) / len(values),)
+    if len(values) == 1:
+        return values
+    return tuple(values[index % len(values)] for index in range(channels))
 
 
 def _pil_pixels(image):
     """Converts a PIL image as if it were read from a file: [H, W] or uint8 [H, W, 3]."""
     if image.mode.startswith("I;16"):
         return (np.asarray(image) // 256).astype(np.uint8)
-    # "I" and "F" are of any range, as arrays are
-    return np.asarray(image if image.mode in ("I", "F") else image.convert("RGB"))
+    if image.mode not in ("I", "F"):  # which are of any range, as arrays are
+        image = image.convert("RGB")
+    return np.asarray(image)
 
 
-def _checked(pixels, channels):
-    """Validates an array [H, W] or [H, W, C] and converts it to uint8 [H, W, C]."""
+def _as_pixels(pixels, channels):
+    """Converts an array [H, W] or [H, W, C] to uint8 [H, W, C]; raises `ImageError` for others."""
     known = (1, 3, 4, channels)
     if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in known):
         raise ImageError(
@@ -188,14 +204,17 @@ def _checked(pixels, channels):
     if not pixels.size:
         raise ImageError(f"An image must have pixels. Received an array of shape {pixels.shape}.")
     if pixels.dtype != np.uint8:
-        low, high = pixels.min(), pixels.max()
+        low = pixels.min()
+        high = pixels.max()
         if not (np.issubdtype(pixels.dtype, np.number) and low >= 0 and 1 < high <= 255):
             raise ImageError(
                 "An image array must have values in 0..255. "
                 f"Received {pixels.dtype} from {low} to {high}."
             )
         pixels = np.round(pixels).astype(np.uint8)
-    return pixels[:, :, None] if pixels.ndim == 2 else pixels
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, None]
+    return pixels
 
 
 def with_channels(pixels, channels):

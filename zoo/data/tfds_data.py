@@ -81,19 +81,25 @@ def supervised_examples(name, data_dir, types, description):
         each example, or None if there is no such split.
     """
     builder = prepared_builder(name, data_dir)
-    splits, keys = builder.info.splits, builder.info.supervised_keys or ()
-    features = [dict(builder.info.features.items()).get(key) for key in keys]
+    splits = builder.info.splits
+    keys = builder.info.supervised_keys or ()
+    all_features = dict(builder.info.features.items())
+    features = [all_features.get(key) for key in keys]
     if "train" not in splits or len(keys) != 2 or not all(map(isinstance, features, types)):
         raise DataError(f"{name} cannot be used: it needs {description} and a train split.")
 
     def read(split):
         batches = builder.as_dataset(split=split, shuffle_files=False).batch(1000).prefetch(1)
         for batch in batches.as_numpy_iterator():
-            for row in zip(*(batch[key] for key in keys)):
-                yield [x.decode() if isinstance(x, bytes) else x for x in row]
+            for first, second in zip(*(batch[key] for key in keys)):
+                yield _as_text(first), _as_text(second)
 
     names = ("train", "validation", "test")
-    return features, [read(split) if split in splits else None for split in names]
+    return features, [read(name) if name in splits else None for name in names]
+
+
+def _as_text(value):
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def tfds_images(name, data_dir=None, to_train=True):
@@ -106,26 +112,47 @@ def tfds_images(name, data_dir=None, to_train=True):
     import tensorflow_datasets as tfds
 
     builder = prepared_builder(name, data_dir)
-    features, splits = dict(builder.info.features.items()), builder.info.splits
-    tests = ("validation", "test") if builder.name in _HIDDEN_TEST else ("test", "validation")
-    test = next((split for split in tests if split in splits), None)
+    features = dict(builder.info.features.items())
+    splits = builder.info.splits
+    test = _test_split(builder)
     train = "train" if to_train else test
     has_classes = isinstance(features.get("label"), tfds.features.ClassLabel)
-    if "image" not in features or not has_classes or train not in splits or not test:
+    if "image" not in features or not has_classes or train not in splits or test is None:
         raise DataError(
             f'{name} cannot be used: it needs the features "image" and "label", with classes, a '
             "train split, and a test or validation split."
         )
-    parts = (_stream(builder, split) for split in (train, test))
-    *size, channels = features["image"].shape
-    unused = ", ".join(sorted({*splits} - {"train", test}))
-    notes = (f"Tested on the split {test}. Not used: {unused}.",) * bool(unused)
-    names = list(features["label"].names)
-    return ImageDataset(*parts, names, (*size, channels or 3), notes)
+    height, width, channels = features["image"].shape
+    notes = ()
+    unused = sorted({*splits} - {"train", test})
+    if unused:
+        notes = (f"Tested on the split {test}. Not used: {', '.join(unused)}.",)
+    return ImageDataset(
+        train=_stream(builder, train),
+        test=_stream(builder, test),
+        class_names=list(features["label"].names),
+        source_shape=(height, width, channels or 3),
+        notes=notes,
+    )
+
+
+def _test_split(builder):
+    """The name of the split to test on, or None."""
+    names = ("test", "validation")
+    if builder.name in _HIDDEN_TEST:
+        names = ("validation", "test")
+    for name in names:
+        if name in builder.info.splits:
+            return name
+    return None
 
 
 def _stream(builder, split):
-    """`Images` of the examples of a split, in the order of its TFRecords."""
+    """`Images` of the examples of a split, in the order of its TFRecords.
+
+    Examples are read by number. `as_data_source` of TFDS cannot do that with TFRecord files, the
+    default format of TFDS.
+    """
     paths = [os.fspath(path) for path in builder.info.splits[split].filepaths]
     places = _places(builder, paths)
 
@@ -150,7 +177,7 @@ def _stream(builder, split):
 
 
 def _places(builder, paths):
-    """(index of the file, start and number of bytes) of each example: int64 [n, 3]."""
+    """Finds the examples in files: (index of the file, start, number of bytes), int64 [n, 3]."""
     if builder.info.file_format.value != "tfrecord":
         raise DataError(
             f"{builder.name} is stored in {builder.info.file_format.value} files, but only "
@@ -161,7 +188,10 @@ def _places(builder, paths):
     for file, path in enumerate(tqdm(paths, "finding records", leave=False, disable=None)):
         with open(path, "rb", buffering=0) as records:
             # A record is a length (8 bytes), its checksum (4), the data, and their checksum (4).
-            while length := int.from_bytes(records.read(8), "little"):
+            while True:
+                length = int.from_bytes(records.read(8), "little")
+                if length == 0:  # the end of the file
+                    break
                 places.append((file, records.tell() + 4, length))
                 records.seek(4 + length + 4, os.SEEK_CUR)
     return np.array(places, np.int64)

@@ -4,6 +4,7 @@ Axes: B rows of a batch, S source and target positions.
 """
 
 import json
+import math
 
 import numpy as np
 import tensorflow as tf
@@ -30,11 +31,13 @@ class EncodedPairs(TokenExamples):
         special: `zoo.decoding.SpecialTokens` of the model.
     """
 
-    _ids, _weights = (tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32))
+    _ids = tf.TensorSpec((None, None), tf.int32)
+    _weights = tf.TensorSpec((None, None), tf.float32)
     signature = ({"source": _ids, "target": _ids}, _ids, _weights)
 
     def __init__(self, sequences, special=SPECIAL_TOKENS):
-        self._special, lengths = special, np.diff(sequences.offsets).reshape(-1, 2)
+        self._special = special
+        lengths = np.diff(sequences.offsets).reshape(-1, 2)  # [pairs, 2], source and target
         super().__init__(sequences, lengths.max(axis=1), int(lengths[:, 1].sum()))
 
     def batch(self, numbers, shape):
@@ -42,9 +45,13 @@ class EncodedPairs(TokenExamples):
 
         Targets begin with the start token, labels end with the end token.
         """
-        numbers, pad = numbers.astype(np.int64), self._special.pad
-        source, target = (self.sequences.padded(2 * numbers + n, shape, pad) for n in (0, 1))
-        labels, lengths = np.full(shape, pad, np.int32), self.sequences.lengths(2 * numbers + 1)
+        sources = 2 * numbers.astype(np.int64)  # the numbers of the sequences
+        targets = sources + 1
+        pad = self._special.pad
+        source = self.sequences.padded(sources, shape, pad)  # [B, S]
+        target = self.sequences.padded(targets, shape, pad)  # [B, S]
+        lengths = self.sequences.lengths(targets)
+        labels = np.full(shape, pad, np.int32)
         labels[:, :-1] = target[:, 1:]
         labels[np.arange(len(numbers)), lengths - 1] = self._special.end
         weights = np.zeros(shape, np.float32)
@@ -75,13 +82,15 @@ def encode_pairs(
         """Yields the source and the target of each pair that is not too long."""
         starts = range(0, len(pairs), _BLOCK)
         for start in tqdm(starts, f"encoding {name}", leave=False, disable=None):
-            sources, targets = map(list, zip(*pairs[start : start + _BLOCK]))
-            for source, target in zip(
-                source_tokenizer.encode(sources), target_tokenizer.encode(targets)
-            ):
-                pair = [*source, special.end], [*beginning, *target]
-                if max(map(len, pair)) <= max_length:
-                    yield from pair
+            block = pairs[start : start + _BLOCK]
+            sources = source_tokenizer.encode([source for source, _ in block])
+            targets = target_tokenizer.encode([target for _, target in block])
+            for source, target in zip(sources, targets):
+                source = [*source, special.end]
+                target = [*beginning, *target]
+                if max(len(source), len(target)) <= max_length:
+                    yield source
+                    yield target
 
     sequences = Sequences.concatenated(encoded())
     if len(sequences.offsets) == 1:
@@ -95,13 +104,18 @@ def encode_pairs(
 def write_corpus(folder, text, tokenizers, max_length, special):
     """Tokenizes sentence pairs, a `TextDataset`, and writes them to a folder.
 
-    The tokenizers are (source, target). For `max_length` and `special` see `encode_pairs`.
+    Args:
+        folder: existing folder.
+        text: `TextDataset` of sentence pairs.
+        tokenizers: (source, target).
+        max_length, special: see `encode_pairs`.
     """
-    for side, tokenizer in zip(("source", "target"), tokenizers):
-        save_tokenizer(tokenizer, folder, side)
+    source_tokenizer, target_tokenizer = tokenizers
+    save_tokenizer(source_tokenizer, folder, "source")
+    save_tokenizer(target_tokenizer, folder, "target")
     notes = text.notes
     for name, pairs in (("train", text.train), ("valid", text.valid)):
-        encoded = encode_pairs(pairs, *tokenizers, max_length, name, special)
+        encoded = encode_pairs(pairs, source_tokenizer, target_tokenizer, max_length, name, special)
         (folder / name).mkdir()
         encoded.sequences.save(folder / name)
         reason = f"{name} pairs with more than {max_length} tokens"
@@ -116,12 +130,14 @@ def load_corpus(folder, special):
         `TextDataset`, whose training and validation pairs are `EncodedPairs`; and the tokenizers,
         (source, target).
     """
-    train, valid = (
-        EncodedPairs(Sequences.load(folder / name), special) for name in ("train", "valid")
-    )
     texts = json.loads((folder / "texts.json").read_text())
-    data = TextDataset(train, valid, [*map(tuple, texts["test"])], tuple(texts["notes"]))
-    return data, tuple(load_tokenizer(folder, side) for side in ("source", "target"))
+    data = TextDataset(
+        train=EncodedPairs(Sequences.load(folder / "train"), special),
+        valid=EncodedPairs(Sequences.load(folder / "valid"), special),
+        test=[(source, target) for source, target in texts["test"]],
+        notes=tuple(texts["notes"]),
+    )
+    return data, (load_tokenizer(folder, "source"), load_tokenizer(folder, "target"))
 
 
 def train_tokenizers(text, tokenizer, vocab_size, normalization, vocabulary):
@@ -129,8 +145,13 @@ def train_tokenizers(text, tokenizer, vocab_size, normalization, vocabulary):
 
     The vocabulary is "joint" for one tokenizer of both languages, or "separate" for one of each.
     """
-    pairs = text.train[:: -(-len(text.train) // _MAX_PAIRS)]
-    settings = (tokenizer, vocab_size, normalization)
+    pairs = text.train[:: math.ceil(len(text.train) / _MAX_PAIRS)]
     if vocabulary == "joint":
-        return (train_tokenizer([text for pair in pairs for text in pair], *settings),) * 2
-    return tuple(train_tokenizer(side, *settings) for side in zip(*pairs))
+        lines = [line for pair in pairs for line in pair]
+        joint = train_tokenizer(lines, tokenizer, vocab_size, normalization)
+        return joint, joint
+    sources, targets = zip(*pairs)
+    return (
+        train_tokenizer(sources, tokenizer, vocab_size, normalization),
+        train_tokenizer(targets, tokenizer, vocab_size, normalization),
+    )
