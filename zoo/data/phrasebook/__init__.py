@@ -21,7 +21,8 @@ def phrasebook_pairs(count=60_000, seed=0):
         list of (English, Spanish).
     """
     generator = random.Random(seed)
-    sentences, pairs = Sentences(generator), dict(PHRASES[:count])
+    sentences = Sentences(generator)
+    pairs = dict(PHRASES[:count])
     while len(pairs) < count:
         _, english, spanish = sentences.draw()
         pairs.setdefault(english, spanish)
@@ -40,7 +41,8 @@ def sentence_kinds(count=20_000, seed=0):
     Returns:
         list of (English, kind).
     """
-    sentences, kinds = Sentences(random.Random(seed)), {}
+    sentences = Sentences(random.Random(seed))
+    kinds = {}
     while len(kinds) < count:
         kind, english, _ = sentences.draw()
         kinds.setdefault(english, kind)

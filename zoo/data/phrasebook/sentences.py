@@ -17,11 +17,16 @@ THINGS = ("food", "clothes", "thing", "furniture", "place", "vehicle", "unknown"
 _COMMON = (*BEINGS[:3], "animal", *THINGS, *MASS)  # kinds of nouns that have a determiner
 
 _INDEFINITE = ("", "many", "a", "another", "two", "three", "four", "five", "ten")
-_ARTICLES = "el la los las".split()
-_BE = {"present": "am are is are are".split(), "past": "was were was were were".split()}
-_TENER = next(verb for verb in VERBS if verb.infinitive == "tener")
-_NOTHING = _YES_OR_NO = ("", "")
-_WHAT, _WHOM = ("what", "qué"), ("who", "a quién")
+_ARTICLES = ("el", "la", "los", "las")  # of a man, a woman, men and women
+_BE = {  # by person
+    "present": ("am", "are", "is", "are", "are"),
+    "past": ("was", "were", "was", "were", "were"),
+}
+[_TENER] = [verb for verb in VERBS if verb.infinitive == "tener"]
+_NOTHING = ("", "")
+_YES_OR_NO = ("", "")  # a question without a question word
+_WHAT = ("what", "qué")
+_WHOM = ("who", "a quién")
 
 # A subject or an object.
 Phrase = namedtuple("Phrase", "english spanish person gender kind", defaults=[2, "m", ""])
@@ -31,18 +36,27 @@ Predicate = namedtuple("Predicate", "finite operator base clitic verb rest tense
 
 
 def join(*pairs):
-    """Pairs or phrases, one after the other; empty texts are left out."""
-    return tuple(" ".join(filter(None, texts)) for texts in zip(*(pair[:2] for pair in pairs)))
+    """Joins pairs or phrases by spaces: returns a pair. Empty texts are left out."""
+    english = [pair[0] for pair in pairs if pair[0]]
+    spanish = [pair[1] for pair in pairs if pair[1]]
+    return " ".join(english), " ".join(spanish)
+
+
+def _form(several, gender):
+    """The index of the Spanish form for a man, a woman, men or women."""
+    return (2 if several else 0) + (1 if gender == "f" else 0)
 
 
 def clause(subject, predicate, negative=False, asked=None):
-    """A statement, or the words of the question for `asked`: "where", yes or no."""
+    """A statement; or a question, if `asked` is its question word or `_YES_OR_NO`."""
     finite, operator, base, clitic, verb, rest, _ = predicate
-    no, none = ("not", "no") if negative else _NOTHING
-    verb = " ".join(filter(None, (none, clitic, verb)))
+    words_before = ("no" if negative else "", clitic)
+    verb = " ".join(word for word in (*words_before, verb) if word)
     if asked is None:
-        finite = f"{operator} {no} {base}".strip() if negative else finite
+        if negative:
+            finite = f"{operator} not {base}".strip()
         return join(subject, (finite, verb), rest)
+    # In Spanish, the verb follows a question word.
     first, second = (verb, subject.spanish) if asked[0] else (subject.spanish, verb)
     return join(asked, (operator, first), (subject.english, second), (base, ""), rest)
 
@@ -66,13 +80,15 @@ class Sentences:
         if kind == "fragment" or english.startswith("hello "):
             return kind, english, spanish
         if english[-1] not in ".?!":
-            english, spanish = f"{english}.", f"{spanish}."
+            english = f"{english}."
+            spanish = f"{spanish}."
         if not self.chance(0.1):
             english = english[0].upper() + english[1:]
         if self.chance(0.1):
             english = english.rstrip(".?!")
-        start = spanish[0] in "¿¡"
-        return kind, english, spanish[:start] + spanish[start].upper() + spanish[start + 1 :]
+        letter = 1 if spanish[0] in "¿¡" else 0
+        spanish = spanish[:letter] + spanish[letter].upper() + spanish[letter + 1 :]
+        return kind, english, spanish
 
     def noun(self, kinds):
         kind = self.pick(kinds)
@@ -85,8 +101,10 @@ class Sentences:
         word = "".join(map(self.pick, parts)).replace("-", "")
         if not 3 <= len(word) <= 11 or word in words.KNOWN or word.endswith("s"):
             return self.made_up(kind)
-        forms = (word, f"{word}s") if kind == "unknown" else (word.capitalize(),) * 2
-        return Noun(kind, forms, forms, "f" if word.endswith("a") else "m")
+        gender = "f" if word.endswith("a") else "m"
+        name = word.capitalize()
+        forms = (word, f"{word}s") if kind == "unknown" else (name, name)
+        return Noun(kind, forms, forms, gender)
 
     def noun_phrase(self, kinds, use=""):
         """A noun of one of `kinds` with what belongs to it; `use` as in `described`."""
@@ -100,35 +118,42 @@ class Sentences:
         """
         if noun.kind in PROPER:
             a = "a" if noun.kind == "name" and use == "object" else ""
-            both = join(("", a), (noun.english[0], noun.spanish[0]))
-            return Phrase(*both, 2, noun.gender, noun.kind)
+            english, spanish = join(("", a), (noun.english[0], noun.spanish[0]))
+            return Phrase(english, spanish, 2, noun.gender, noun.kind)
         if several is None:
             several = noun.kind not in MASS and self.chance(0.3)
-        form = 2 * several + (noun.gender == "f")
+        form = _form(several, noun.gender)
         before, forms = self.determiner(noun.kind, several, use)
-        article, owner = forms[form], _NOTHING
+        article = forms[form]
+        owner = _NOTHING
         if use != "there" and self.chance(0.04):
             person = self.described(self.noun(("name", "relative")), several=False)
-            before, article = f"{person.english}'s", _ARTICLES[form]
+            before = f"{person.english}'s"
+            article = _ARTICLES[form]
             owner = ("", f"de {person.spanish}")
         elif not before and use == "subject":
             article = _ARTICLES[form]
         adjective = _NOTHING
         if self.chance(0.22):
-            _, *adjective = self.adjective(noun.kind, noun.gender, several)
+            _, adjective = self.adjective(noun.kind, noun.gender, several)
         if before == "a":
-            before = "an" if (adjective[0] or noun.english[0])[0] in "aeiou" else "a"
+            next_word = adjective[0] or noun.english[0]
+            if next_word[0] in "aeiou":
+                before = "an"
             if use == "complement" and noun.kind == "profession" and not adjective[0]:
                 article = ""
         if use == "object" and noun.kind in HUMAN and before:
             article = f"a {article}"
-        bare = noun.english[several], noun.spanish[several]
-        described = join(adjective, bare)[0], join(bare, adjective, owner)[1]
-        both = join((before, article), described)
-        return Phrase(*both, 4 if several else 2, noun.gender, noun.kind)
+        number = 1 if several else 0
+        bare = (noun.english[number], noun.spanish[number])
+        english, _ = join((before, ""), adjective, bare)
+        _, spanish = join(("", article), bare, adjective, owner)
+        return Phrase(english, spanish, 4 if several else 2, noun.gender, noun.kind)
 
     def determiner(self, kind, several, use):
-        rows = [row for row in words.DETERMINERS if row[1][2 * several] is not None]
+        """One that fits a kind of noun: English, and the Spanish forms."""
+        form = _form(several, "m")
+        rows = [row for row in words.DETERMINERS if row[1][form] is not None]
         if use == "there":
             rows = [row for row in rows if row[0] in _INDEFINITE]
         if kind in MASS:
@@ -136,13 +161,21 @@ class Sentences:
         return self.pick([row for row in rows if row[0] or (several and kind != "unknown")])
 
     def adjective(self, kind, gender, several):
-        """One that fits a kind of noun: its Spanish verb, English, Spanish for this gender."""
-        human = kind in (*HUMAN, "pronoun")
-        unfit = {"animal": "thing", "unknown": ""}.get(kind, "thing color" if human else "being")
+        """One that fits a kind of noun: the Spanish verb, and (English, Spanish)."""
+        if kind == "unknown":
+            unfit = ()
+        elif kind == "animal":
+            unfit = ("thing",)
+        elif kind in (*HUMAN, "pronoun"):
+            unfit = ("thing", "color")
+        else:
+            unfit = ("being",)
         adjective = self.pick([a for a in words.ADJECTIVES if a.describes not in unfit])
-        form = adjective.plural if several else adjective.spanish
-        form = re.sub("o(s?)$", r"a\1", form) if gender == "f" else form
-        return (SER if adjective.verb == "ser" else ESTAR), adjective.english, form
+        spanish = adjective.plural if several else adjective.spanish
+        if gender == "f":
+            spanish = re.sub("o(s?)$", r"a\1", spanish)
+        verb = SER if adjective.verb == "ser" else ESTAR
+        return verb, (adjective.english, spanish)
 
     def subject(self, things=0.05):
         """A pronoun, one or two beings, or with a given probability a thing."""
@@ -150,11 +183,13 @@ class Sentences:
             person, english, _, spanish, *_, gender = self.pick(PRONOUNS)
             return Phrase(english, spanish, person, gender, "pronoun")
         if self.chance(0.05):
-            left, right = (self.noun_phrase(BEINGS, "subject") for _ in range(2))
+            left = self.noun_phrase(BEINGS, "subject")
+            right = self.noun_phrase(BEINGS, "subject")
+            english, spanish = join(left, ("and", "y"), right)
             gender = "f" if left.gender == right.gender == "f" else "m"
-            return Phrase(*join(left, ("and", "y"), right), 4, gender, "person")
-        things = self.chance(things)
-        return self.noun_phrase(THINGS + MASS if things else (*BEINGS, "unknown"), "subject")
+            return Phrase(english, spanish, 4, gender, "person")
+        kinds = (*THINGS, *MASS) if self.chance(things) else (*BEINGS, "unknown")
+        return self.noun_phrase(kinds, "subject")
 
     def place(self):
         kind = self.pick(("here", "city", "in", "in", "in", "near", "near", "with"))
@@ -163,7 +198,7 @@ class Sentences:
         if kind == "city":
             return join(("in", "en"), self.noun_phrase(("city",)))
         kinds = ("place", "furniture", "vehicle", "thing", "unknown")
-        kinds += {"in": ("place",), "with": BEINGS + MASS, "near": BEINGS}[kind]
+        kinds += {"in": ("place",), "with": (*BEINGS, *MASS), "near": BEINGS}[kind]
         return join(self.pick(words.PREPOSITIONS[kind]), self.noun_phrase(kinds))
 
     def sentence(self, subject, predicate, asked=None):
@@ -174,40 +209,56 @@ class Sentences:
         both = clause(subject, predicate, negative, asked)
         if self.chance(0.25):
             time = self.pick(words.TIMES[predicate.tense] + words.TIMES["any"])
-            both = join(time, both) if asked is None and self.chance(0.25) else join(both, time)
-        return both if asked is None else (f"{both[0]}?", f"¿{both[1]}?")
+            time_is_first = asked is None and self.chance(0.25)
+            both = join(time, both) if time_is_first else join(both, time)
+        if asked is None:
+            return both
+        english, spanish = both
+        return f"{english}?", f"¿{spanish}?"
 
     def action(self):
         """The dog sleeps on the sofa. What did you eat yesterday?"""
-        verb, subject, asked = self.pick(VERBS), self.subject(), None
+        verb = self.pick(VERBS)
+        subject = self.subject()
+        asked = None
         if self.chance(0.25):
-            questions = [_YES_OR_NO] * 4 + words.QUESTIONS
+            questions = [_YES_OR_NO, _YES_OR_NO, _YES_OR_NO, _YES_OR_NO, *words.QUESTIONS]
             if verb.kinds and "!" not in verb.flags:
-                questions = questions + [_WHAT] * 2 + [_WHOM] * 2 * ("person" in verb.kinds)
+                questions += [_WHAT, _WHAT]
+                if "person" in verb.kinds:
+                    questions += [_WHOM, _WHOM]
             asked = self.pick(questions)
         predicate = self.doing(verb, subject.person, objects=asked not in (_WHAT, _WHOM))
         return self.sentence(subject, predicate, asked)
 
     def doing(self, verb, person, objects=True):
         """A predicate of a verb, with objects and a place."""
-        active = len(verb.english) == 4  # not a state, which has no gerund
-        auxiliary = self.pick([a for a in words.AUXILIARIES if active or "gerund" not in a.form])
-        tense, (base, third, past, *gerund) = auxiliary.tense, verb.english
+        base, third, past, *gerund = verb.english  # a state has no gerund
+        auxiliaries = [a for a in words.AUXILIARIES if gerund or "gerund" not in a.form]
+        auxiliary = self.pick(auxiliaries)
+        tense = auxiliary.tense
         clitic, rest = self.objects(verb, person) if objects else ("", _NOTHING)
         if auxiliary.spanish:
-            form = auxiliary.form.format(base=base, gerund=gerund and gerund[0])
+            form = auxiliary.form.format(base=base, gerund="".join(gerund))
             finite = f"{(auxiliary.finite or auxiliary.operator)[person]} {form}"
             base = f"{auxiliary.bare} {form}".strip()
             link = auxiliary.link.format(infinitive=verb.infinitive, gerund=verb.gerund)
             spanish = f"{auxiliary.spanish[person]} {link}"
         else:
-            finite = past if tense == "past" else third if person == 2 else base
+            if tense == "past":
+                finite = past
+            elif person == 2:
+                finite = third
+            else:
+                finite = base
             spanish = verb.tenses[tense][person]
         return Predicate(finite, auxiliary.operator[person], base, clitic, spanish, rest, tense)
 
     def objects(self, verb, person=None):
         """The Spanish pronoun before a verb of a person, and what follows it: objects, a place."""
-        clitic, rest, kinds = "", _NOTHING, verb.kinds
+        clitic = ""
+        rest = _NOTHING
+        kinds = verb.kinds
         if kinds and not ("-" in verb.flags and self.chance(0.4)):
             if "!" not in verb.flags and self.chance(0.35):
                 kinds = ("unknown",) if self.chance(0.3) else (*THINGS, *MASS, "animal")
@@ -217,9 +268,11 @@ class Sentences:
                 # one that is not the subject: I see you, he sees him
                 other = self.pick([p for p in PRONOUNS if p.person != person or person in (2, 4)])
                 if "to" in verb.flags:
-                    clitic, rest = other.indirect, join((other.object, ""), rest)
+                    clitic = other.indirect
+                    rest = join((other.object, ""), rest)
                 elif "person" in kinds:
-                    clitic, rest = other.direct, (other.object, "")
+                    clitic = other.direct
+                    rest = (other.object, "")
                 else:
                     clitic, rest = self.pick([("lo", ("it", "")), ("los", ("them", ""))])
         if "place" not in verb.kinds and self.chance(0.3):
@@ -245,7 +298,8 @@ class Sentences:
         kinds = ["adjective", "place"]
         if subject.kind in (*BEINGS, "pronoun"):
             kinds = [*kinds, *kinds, "noun", "noun", "state", "city"]
-        kind, several = self.pick(kinds), subject.person > 2
+        kind = self.pick(kinds)
+        several = subject.person > 2
         if kind == "place":
             return ESTAR, self.place()
         if kind == "city":
@@ -257,44 +311,56 @@ class Sentences:
             if noun.woman and subject.gender == "f":
                 noun = noun._replace(spanish=(noun.woman, f"{noun.woman}s"), gender="f")
             return SER, self.described(noun, "complement", several)[:2]
-        verb, *form = self.adjective(subject.kind, subject.gender, several)
-        return verb, join(("very", "muy") if self.chance(0.15) else _NOTHING, form)
+        verb, adjective = self.adjective(subject.kind, subject.gender, several)
+        very = ("very", "muy") if self.chance(0.15) else _NOTHING
+        return verb, join(very, adjective)
 
     def existence(self):
         """There are two dogs in the park."""
-        thing, tense = self.noun_phrase(_COMMON, "there"), self.pick(("present", "past"))
-        verb, be = {"present": "hay", "past": "había"}[tense], _BE[tense][thing.person]
+        thing = self.noun_phrase(_COMMON, "there")
+        tense = self.pick(("present", "past"))
+        verb = {"present": "hay", "past": "había"}[tense]
+        be = _BE[tense][thing.person]
         rest = join(thing, self.place()) if self.chance(0.8) else thing[:2]
         return self.sentence(Phrase("there", ""), Predicate(be, be, "", "", verb, rest, tense))
 
     def identification(self):
         """This is my house. Those are your keys."""
         thing = self.noun_phrase((*_COMMON, "name"))
-        these = ("these", "those") if thing.person > 2 else ("this", "that")
+        several = thing.person > 2
+        these = ("these", "those") if several else ("this", "that")
         english, forms = self.pick([row for row in words.DETERMINERS if row[0] in these])
-        subject = Phrase(english, forms[2 * (thing.person > 2) + (thing.gender == "f")])
+        subject = Phrase(english, forms[_form(several, thing.gender)])
         return self.sentence(subject, self.be(thing.person, SER, thing[:2]))
 
     def liking(self):
         """I like coffee, which is in Spanish: coffee pleases me."""
-        subject, thing = self.subject(things=0), self.noun_phrase(_COMMON, "subject")
-        do, s = ("does", "s") if subject.person == 2 else ("do", "")
+        subject = self.subject(things=0)
+        thing = self.noun_phrase(_COMMON, "subject")
+        finite, do = ("likes", "does") if subject.person == 2 else ("like", "do")
         verb = "gustan" if thing.person == 4 else "gusta"
-        clitic = next(p.indirect for p in PRONOUNS if p.person == subject.person)
-        predicate = Predicate(f"like{s}", do, "like", clitic, verb, thing, "present")
-        spanish = subject.spanish and f"a {subject.spanish}"
-        return self.sentence(subject._replace(spanish=spanish), predicate)
+        clitic = [p.indirect for p in PRONOUNS if p.person == subject.person][0]
+        predicate = Predicate(finite, do, "like", clitic, verb, thing, "present")
+        if subject.spanish:
+            subject = subject._replace(spanish=f"a {subject.spanish}")
+        return self.sentence(subject, predicate)
 
     def request(self):
         """Open the door, please."""
         verb = self.pick([verb for verb in VERBS if len(verb.english) == 4])
-        both = join((verb.english[0], verb.imperative), self.objects(verb)[1])
-        return (f"{both[0]}, please", f"{both[1]}, por favor") if self.chance(0.3) else both
+        _, rest = self.objects(verb)
+        english, spanish = join((verb.english[0], verb.imperative), rest)
+        if self.chance(0.3):
+            return f"{english}, please", f"{spanish}, por favor"
+        return english, spanish
 
     def fragment(self):
         """the red house; dog"""
-        phrase, noun = self.noun_phrase(_COMMON), self.noun(_COMMON)
-        return phrase[:2] if self.chance(0.5) else (noun.english[0], noun.spanish[0])
+        phrase = self.noun_phrase(_COMMON)
+        noun = self.noun(_COMMON)
+        if self.chance(0.5):
+            return phrase.english, phrase.spanish
+        return noun.english[0], noun.spanish[0]
 
     def phrase(self):
         """Good morning, Maria!"""
@@ -303,4 +369,5 @@ class Sentences:
         phrase = self.pick(words.PHRASES)
         if phrase == words.PHRASES[0]:
             return join(("hello", "hola"), both)
-        return tuple(f"{text[:-1]}, {name}{text[-1]}" for text, name in zip(phrase, both))
+        english, spanish = phrase
+        return f"{english[:-1]}, {both[0]}{english[-1]}", f"{spanish[:-1]}, {both[1]}{spanish[-1]}"

@@ -17,12 +17,12 @@ _WORDS = tomllib.loads(_TEXT)
 
 
 def _rows(table):
-    """The columns of each line of a table."""
+    """Returns the columns of each line of a table."""
     return [tuple(map(str.strip, line.split("|"))) for line in table.strip().splitlines()]
 
 
 def _weighted(table):
-    """The other columns of each line, as often as its first column says."""
+    """Returns the columns of each line but the first, which says how often to repeat the line."""
     return [row for weight, *row in _rows(table) for _ in range(int(weight))]
 
 
@@ -33,15 +33,18 @@ def _noun(kind, one, many, uno, muchos, *others):
 def _verb(english, infinitive, gerund, present, past, flags="", kinds=""):
     tenses = {"present": present.split(), "past": past.split()}
     imperative = _WORDS["imperatives"].get(infinitive, tenses["present"][2])
-    english, flags, kinds = english.split(", "), flags.split(), kinds.split()
-    return Verb(english, infinitive, gerund, tenses, imperative, flags, kinds)
+    return Verb(
+        english.split(", "), infinitive, gerund, tenses, imperative, flags.split(), kinds.split()
+    )
 
 
 def _auxiliary(tense, operator, finite, bare, form, spanish, link):
     return Auxiliary(tense, operator.split(), finite.split(), bare, form, spanish.split(), link)
 
 
-NOUNS = {kind: [_noun(kind, *row) for row in _rows(t)] for kind, t in _WORDS["nouns"].items()}
+NOUNS = {
+    kind: [_noun(kind, *row) for row in _rows(table)] for kind, table in _WORDS["nouns"].items()
+}
 ADJECTIVES = [
     Adjective(*kind.split("_"), *row)
     for kind, table in _WORDS["adjectives"].items()
@@ -54,13 +57,13 @@ DETERMINERS = [
 PRONOUNS = [Pronoun(int(person), *row) for person, *row in _rows(_WORDS["pronouns"])]
 SER, ESTAR, *VERBS = [_verb(*row) for row in _rows(_WORDS["verbs"])]
 AUXILIARIES = [_auxiliary(*row) for row in _weighted(_WORDS["auxiliaries"])]
-# pairs (English, Spanish)
-PHRASES, PLACES, QUESTIONS, STATES = (
-    _rows(_WORDS[name]) for name in ("phrases", "places", "questions", "states")
-)
-TIMES, PREPOSITIONS = (
-    {key: _rows(table) for key, table in _WORDS[name].items()} for name in ("times", "prepositions")
-)
+# Pairs (English, Spanish).
+PHRASES = _rows(_WORDS["phrases"])
+PLACES = _rows(_WORDS["places"])
+QUESTIONS = _rows(_WORDS["questions"])
+STATES = _rows(_WORDS["states"])
+TIMES = {tense: _rows(table) for tense, table in _WORDS["times"].items()}
+PREPOSITIONS = {kind: _rows(table) for kind, table in _WORDS["prepositions"].items()}
 CONTRACTIONS = _WORDS["contractions"]
 SYLLABLE = [part.split() for part in _WORDS["invented"].values()]
 KNOWN = {*re.findall(r"\w+", _TEXT.lower())}
