@@ -4,7 +4,7 @@ All are pairs (English, Spanish). Persons are yo, tú, él, nosotros, ellos: 0 t
 """
 
 import re
-from collections import namedtuple
+from typing import NamedTuple
 
 from zoo.data.phrasebook import words
 from zoo.data.phrasebook.words import ESTAR, NOUNS, PRONOUNS, SER, VERBS, Noun
@@ -28,11 +28,27 @@ _YES_OR_NO = ("", "")  # a question without a question word
 _WHAT = ("what", "qué")
 _WHOM = ("who", "a quién")
 
-# A subject or an object.
-Phrase = namedtuple("Phrase", "english spanish person gender kind", defaults=[2, "m", ""])
-# English words after the subject of a statement ("eats"), before that of a question ("does") and
-# after it ("eat"); Spanish pronoun and verb; the rest in both languages; the tense of added times.
-Predicate = namedtuple("Predicate", "finite operator base clitic verb rest tense")
+
+class Phrase(NamedTuple):
+    """A subject or an object."""
+
+    english: str
+    spanish: str
+    person: int = 2
+    gender: str = "m"
+    kind: str = ""
+
+
+class Predicate(NamedTuple):
+    """A verb and what follows it."""
+
+    finite: str  # English, after the subject of a statement: "eats"
+    operator: str  # before the subject of a question: "does"
+    base: str  # after the subject of a question: "eat"
+    clitic: str  # Spanish pronoun before the verb
+    verb: str  # Spanish
+    rest: tuple[str, str]  # in both languages
+    tense: str  # of times that may be added
 
 
 def join(*pairs):

@@ -3,14 +3,54 @@
 import importlib.resources
 import re
 import tomllib
-from collections import namedtuple
+from typing import NamedTuple
 
-# `english` and `spanish` are (singular, plural); `woman` is the Spanish word for a woman.
-Noun = namedtuple("Noun", "kind english spanish gender woman", defaults=[""])
-Adjective = namedtuple("Adjective", "describes verb english spanish plural")
-Pronoun = namedtuple("Pronoun", "person english object spanish direct indirect gender")
-Auxiliary = namedtuple("Auxiliary", "tense operator finite bare form spanish link")
-Verb = namedtuple("Verb", "english infinitive gerund tenses imperative flags kinds")
+
+class Noun(NamedTuple):
+    kind: str
+    english: tuple[str, str]  # singular and plural
+    spanish: tuple[str, str]
+    gender: str
+    woman: str = ""  # Spanish word for a woman
+
+
+class Adjective(NamedTuple):
+    describes: str
+    verb: str  # ser or estar
+    english: str
+    spanish: str
+    plural: str
+
+
+class Pronoun(NamedTuple):
+    person: int
+    english: str
+    object: str
+    spanish: str
+    direct: str
+    indirect: str
+    gender: str
+
+
+class Auxiliary(NamedTuple):
+    tense: str
+    operator: list[str]  # English, of each person
+    finite: list[str]
+    bare: str
+    form: str
+    spanish: list[str]  # of each person
+    link: str
+
+
+class Verb(NamedTuple):
+    english: list[str]
+    infinitive: str
+    gerund: str
+    tenses: dict[str, list[str]]  # of each person
+    imperative: str
+    flags: list[str]
+    kinds: list[str]  # of objects
+
 
 _TEXT = importlib.resources.files(__package__).joinpath("words.toml").read_text("utf-8")
 _WORDS = tomllib.loads(_TEXT)
