@@ -1,7 +1,8 @@
 """Fine-tunes a Vision Transformer: published weights or a run of your own, on your images.
 
-The defaults follow Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words", appendix B.1.1, and the
-code of google-research/vision_transformer; `--preset` selects another of its schedules, or MAE's.
+The defaults follow Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words", appendix B.1.1, and
+the code of google-research/vision_transformer; `--preset` selects another of its schedules, or
+MAE's.
 
     python recipes/vit_finetune.py --weights vit-base-patch16-224/ --data-dir my_images
     python recipes/vit_finetune.py --weights B_16.npz --dataset oxford_iiit_pet --image-size 384
