@@ -1,15 +1,16 @@
-"""The same results in less time: switch it off, and everything still works.
+"""The same results in less time, for TensorFlow on CPUs: without it, everything still works.
 
-Layers and losses are written for the reader of the papers. A plain function that takes
-most of the time somewhere has a kernel, which is named above it::
+Layers and losses are written for the reader of the papers. A plain function that takes most of the
+time somewhere has a kernel, which is named above it::
 
     @kernels.accelerated_by(kernels.attention)
     def scaled_dot_product_attention(query, key, value, ...):
 
-A kernel takes the arguments of its plain function, and returns None for those for which it is not
-faster or less exact. `_RUNS` says where each of them runs; this is the only file that asks for the
-backend, the device and the compiler. All kernels are for TensorFlow on CPUs, where they were
-measured: docs/speed.md. GPUs, JAX and PyTorch run the plain functions.
+A kernel takes the arguments of its plain function. It returns None if it would take more time or be
+less exact for these arguments; then the plain function runs. `_RUNS` says when each kernel runs;
+this is the only file that asks for the backend, the device and the compiler. All kernels are
+TensorFlow on CPUs, where they were measured: docs/speed.md. GPUs, JAX and PyTorch run the plain
+functions.
 
 Set ``ZOO_KERNELS=0`` in the environment, or call `zoo.kernels.enable(False)` before functions are
 traced, to compare with the plain functions.
@@ -38,7 +39,8 @@ def enable(on=True):
         Whether they were on before.
     """
     global _enabled
-    before, _enabled = _enabled, on
+    before = _enabled
+    _enabled = on
     return before
 
 
@@ -50,7 +52,7 @@ def tracing_for_cpus():
 
     if tf.executing_eagerly():
         return False
-    return {"CPU"} == {device.device_type for device in tf.config.list_logical_devices()}
+    return {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
 
 
 def training_on_cpus():
@@ -67,7 +69,7 @@ def compiled_for_cpus():
     return tracing_for_cpus() and compat.in_xla_context()
 
 
-_RUNS = {
+_RUNS = {  # kernel: when it runs
     attention: training_on_cpus,
     dropout: training_on_cpus,
     layer_normalization: training_on_cpus,
@@ -87,7 +89,9 @@ def accelerated_by(kernel):
     def decorate(plain):
         @functools.wraps(plain)
         def call(*args, **kwargs):
-            result = kernel(*args, **kwargs) if _enabled and _RUNS[kernel]() else None
+            result = None
+            if _enabled and _RUNS[kernel]():
+                result = kernel(*args, **kwargs)
             return plain(*args, **kwargs) if result is None else result
 
         return call

@@ -17,58 +17,61 @@ def attention(query, key, value, mask=None, dropout=None, bias=None, causal=Fals
     product [U, -sums]·[V, 1]ᵀ it is rounded once. The sums are split into a high and a low part:
     rounded to bfloat16, they would be less exact than the difference.
     """
-    if bias is not None or dropout is not None or not _supports(query, key, value, mask, causal):
+    if query.dtype == "float16":  # gradients would underflow
+        return None
+    if bias is not None or dropout is not None:
         return None
     if causal:
-        positions = ops.arange(ops.shape(key)[2])
-        visible = positions <= positions[:, None]
+        if query.shape[2] != key.shape[2]:
+            return None
+        position = ops.arange(ops.shape(key)[2])
+        visible = position <= position[:, None]  # [T, S]
         mask = visible if mask is None else ops.logical_and(mask, visible)
+    if not _fit(query, key, value, mask):
+        return None
     scale = query.shape[-1] ** -0.5
 
     @ops.custom_gradient
     def attend(query, key, value):
-        weights = _weights(query * scale, key, mask)
-        output = ops.matmul(weights, value)
+        weights = _weights(query * scale, key, mask)  # [B, H, T, S]
+        output = ops.matmul(weights, value)  # [B, H, T, value_dim]
 
         def gradient(upstream):
-            sums = ops.sum(
-                at_least_float32(upstream) * at_least_float32(output), axis=-1, keepdims=True
-            )
+            products = at_least_float32(upstream) * at_least_float32(output)
+            sums = ops.sum(products, axis=-1, keepdims=True)  # [B, H, T, 1]
             high = ops.cast(sums, output.dtype)
             low = ops.cast(sums - at_least_float32(high), output.dtype)
-            ones = ops.ones_like(value[..., :1])
-            left = ops.concatenate([upstream, -high, -low], axis=-1)
-            right = ops.concatenate([value, ones, ones], axis=-1)
-            d_scores = weights * ops.matmul(left, ops.swapaxes(right, -1, -2))
-            return (
-                ops.matmul(d_scores, key * scale),
-                ops.matmul(ops.swapaxes(d_scores, -1, -2), query * scale),
-                ops.matmul(ops.swapaxes(weights, -1, -2), upstream),
-            )
+            ones = ops.ones_like(value[..., :1])  # [B, H, S, 1]
+            left = ops.concatenate([upstream, -high, -low], axis=-1)  # [B, H, T, value_dim + 2]
+            right = ops.concatenate([value, ones, ones], axis=-1)  # [B, H, S, value_dim + 2]
+            d_scores = weights * ops.matmul(left, ops.swapaxes(right, -1, -2))  # [B, H, T, S]
+            d_query = ops.matmul(d_scores, key * scale)
+            d_key = ops.matmul(ops.swapaxes(d_scores, -1, -2), query * scale)
+            d_value = ops.matmul(ops.swapaxes(weights, -1, -2), upstream)
+            return d_query, d_key, d_value
 
         return output, gradient
 
     return attend(query, key, value)
 
 
-def _supports(query, key, value, mask, causal):
-    """Not float16, whose gradients would underflow, nor shapes that are broadcast or wrong."""
-    fit = query.shape[:2] == key.shape[:2] and key.shape[:3] == value.shape[:3]
-    if query.dtype == "float16" or not fit or (causal and query.shape[2] != key.shape[2]):
+def _fit(query, key, value, mask):
+    """Whether no tensor is broadcast, except for the mask, and none has a wrong shape."""
+    if query.shape[:2] != key.shape[:2] or key.shape[:3] != value.shape[:3]:
         return False
-    full = (*query.shape[:3], key.shape[2])
-    return mask is None or all(
-        length in (1, other) for length, other in zip(mask.shape[::-1], full[::-1])
-    )
+    if mask is None:
+        return True
+    scores = (*query.shape[:3], key.shape[2])  # [B, H, T, S]
+    lengths = zip(reversed(mask.shape), reversed(scores))
+    return all(length in (1, other) for length, other in lengths)
 
 
 def _weights(query, key, mask):
+    """The attention weights [B, H, T, S] of queries that are scaled; see `attention_weights`."""
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     if compat.in_xla_context():  # TensorFlow's own softmax of bfloat16 computes in float32
         scores = at_least_float32(scores)
-    if mask is not None:
-        scores = ops.where(mask, scores, -1e9)
-    weights = ops.softmax(scores, axis=-1)
-    if mask is not None:
-        weights = ops.where(mask, weights, 0.0)
-    return ops.cast(weights, query.dtype)
+    if mask is None:
+        return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
+    weights = ops.softmax(ops.where(mask, scores, -1e9), axis=-1)
+    return ops.cast(ops.where(mask, weights, 0.0), query.dtype)

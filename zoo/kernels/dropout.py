@@ -16,9 +16,10 @@ def dropout(layer, x):
     key again, so that neither mask nor input is kept.
     """
     rank = x.shape.rank
-    lengths = layer.noise_shape or (None,) * (rank or 0)
-    is_known = rank and len(lengths) == rank and set(lengths) <= {None, 1}
-    if layer.rate == 1 or not is_known:
+    if layer.rate == 1 or not rank:
+        return None
+    lengths = layer.noise_shape or (None,) * rank
+    if len(lengths) != rank or not set(lengths) <= {None, 1}:
         return None
     import tensorflow as tf
 
@@ -29,21 +30,29 @@ def dropout(layer, x):
 
 @functools.cache
 def _compiled(rate, lengths):
-    """Dropout of an input by a key, uint64 []; a length of the mask is 1, or None: the input's."""
+    """Dropout as a function of an input and a key, uint64 [].
+
+    A length of the mask is 1, or None for that of the input.
+    """
     import tensorflow as tf
 
     def drop(x, key):
         shape = [n or tf.shape(x)[axis] for axis, n in enumerate(lengths)]
-        index = tf.range(tf.reduce_prod(tf.cast(tf.stack(shape), tf.int64)))
-        kept = random_bits(tf.cast(index, tf.uint64), key) >= round(rate * 2**32)
+        count = tf.reduce_prod(tf.cast(tf.stack(shape), tf.int64))
+        index = tf.cast(tf.range(count), tf.uint64)  # [count]
+        is_kept = random_bits(index, key) >= round(rate * 2**32)
+        is_kept = tf.reshape(is_kept, shape)
         scaled = at_least_float32(x) / (1 - rate)
-        return ops.cast(tf.where(tf.reshape(kept, shape), scaled, 0.0), x.dtype)
+        return ops.cast(tf.where(is_kept, scaled, 0.0), x.dtype)
 
     run = compiled(drop)
 
     @tf.custom_gradient
     def call(x, key):
-        return run(x, key), lambda upstream: (run(upstream, key), None)
+        def gradient(upstream):
+            return run(upstream, key), None
+
+        return run(x, key), gradient
 
     return call
 
@@ -52,13 +61,16 @@ def random_bits(counter, key):
     """32 random bits of each counter, as uint64: Widynski 2020, section 3, for an odd key."""
     import tensorflow as tf
 
+    half = tf.constant(32, tf.uint64)
+
     def swap_halves(x):
-        high, low = tf.bitwise.left_shift(x, half), tf.bitwise.right_shift(x, half)
+        high = tf.bitwise.left_shift(x, half)
+        low = tf.bitwise.right_shift(x, half)
         return tf.bitwise.bitwise_or(high, low)
 
-    half = tf.constant(32, tf.uint64)
     key = tf.bitwise.bitwise_or(key, tf.constant(1, tf.uint64))
-    x = y = counter * key
+    x = counter * key
+    y = x
     z = y + key
     for addend in (y, z, y):
         x = swap_halves(x * x + addend)

@@ -10,8 +10,10 @@ from zoo.kernels.xla import compiled
 
 def layer_normalization(x, gamma, beta, epsilon):
     """`zoo.layers.normalization.layer_normalization`, with a gradient that computes it again."""
-    weights = (ops.convert_to_tensor(weight) for weight in (gamma, beta))
-    rows = _compiled_normalization(epsilon)(ops.reshape(x, (-1, gamma.shape[0])), *weights)
+    gamma = ops.convert_to_tensor(gamma)
+    beta = ops.convert_to_tensor(beta)
+    rows = ops.reshape(x, (-1, gamma.shape[0]))  # [R, width]
+    rows = _compiled_normalization(epsilon)(rows, gamma, beta)
     return ops.reshape(rows, ops.shape(x))
 
 
@@ -21,28 +23,30 @@ def _compiled_normalization(epsilon):
 
     def mean(x):
         width = x.shape[-1]
-        return ops.matmul(x, ops.ones((width, 1), x.dtype)) / width
+        return ops.matmul(x, ops.ones((width, 1), x.dtype)) / width  # [R, 1]
 
     def sum_of_rows(x):
-        return ops.matmul(ops.ones((1, ops.shape(x)[0]), x.dtype), x)[0]
+        return ops.matmul(ops.ones((1, ops.shape(x)[0]), x.dtype), x)[0]  # [width]
 
     def normal(x):
         """x with mean 0 and variance 1, and the scale of that."""
         centered = x - mean(x)
-        scale = ops.rsqrt(mean(ops.square(centered)) + epsilon)
+        scale = ops.rsqrt(mean(ops.square(centered)) + epsilon)  # [R, 1]
         return centered * scale, scale
 
-    def function(*tensors):
-        x, gamma, beta = _widened(*tensors)
-        return ops.cast(normal(x)[0] * gamma + beta, tensors[0].dtype)
+    def function(x, gamma, beta):
+        wide, gamma, beta = _widened(x, gamma, beta)
+        normalized, _ = normal(wide)
+        return ops.cast(normalized * gamma + beta, x.dtype)
 
-    def gradient(upstream, *tensors):
-        x, gamma, upstream = _widened(*tensors[:2], upstream)
+    def gradient(upstream, x, gamma, beta):
+        dtypes = x.dtype, gamma.dtype, beta.dtype
+        x, gamma, upstream = _widened(x, gamma, upstream)
         x, scale = normal(x)
         scaled = upstream * gamma
         d_x = scale * (scaled - mean(scaled) - x * mean(scaled * x))
         gradients = d_x, sum_of_rows(upstream * x), sum_of_rows(upstream)
-        return [ops.cast(g, tensor.dtype) for g, tensor in zip(gradients, tensors)]
+        return [ops.cast(g, dtype) for g, dtype in zip(gradients, dtypes)]
 
     return compiled(function, gradient)
 

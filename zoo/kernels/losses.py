@@ -15,20 +15,23 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     """
     import tensorflow as tf
 
-    labels = ops.expand_dims(labels, -1)
+    labels = ops.expand_dims(labels, -1)  # [..., 1]
 
     @tf.custom_gradient
     def losses_of(logits):
-        probabilities = ops.softmax(logits)
-        # exact however small the probability of the label is, since the largest one is not small
-        best, share = (compat.maximum(x, axis=-1, keepdims=True) for x in (logits, probabilities))
-        log_total = best - ops.log(share)
+        probabilities = ops.softmax(logits)  # [..., K]
+        # This is exact however small the probability of the label is: the largest is not small.
+        best = compat.maximum(logits, axis=-1, keepdims=True)  # [..., 1]
+        largest = compat.maximum(probabilities, axis=-1, keepdims=True)
+        log_total = best - ops.log(largest)
         label_logit = ops.take_along_axis(logits, labels, axis=-1)
         mean = ops.mean(logits, axis=-1, keepdims=True)
         losses = log_total - (1.0 - label_smoothing) * label_logit - label_smoothing * mean
-        return losses, lambda upstream: _compiled_gradient()(
-            probabilities, labels, upstream, label_smoothing
-        )
+
+        def gradient(upstream):
+            return _compiled_gradient()(probabilities, labels, upstream, label_smoothing)
+
+        return losses, gradient
 
     return ops.squeeze(losses_of(logits), -1)
 

@@ -1,4 +1,4 @@
-"""Matrix products in functions that XLA compiles for CPUs.
+"""Matrix products in functions that XLA compiles for CPUs: matrices [N, width] of N rows.
 
 There, XLA multiplies in bfloat16 or int8 only if the result has a wider dtype, if there are at
 least two rows, and if a matrix to be transposed is passed to the product as it is (`transpose_b`).
@@ -9,8 +9,6 @@ For a single row of float32, XLA copies a transposed matrix if a bias is added t
 few rows, the product with a transposed matrix takes up to four times as long as with one that was
 transposed before, once for all steps of a search.
 """
-
-import math
 
 from keras import ops
 
@@ -49,9 +47,9 @@ def tied_logits(layer, x):
 
 
 def int8_dense(layer, x, training=None):
-    """A quantized `zoo.layers.dense.Dense` of a matrix, without the custom gradient of Keras's.
+    """A quantized `zoo.layers.dense.Dense` of a matrix.
 
-    That would keep the weights alive.
+    The layer of Keras has a custom gradient, which would keep the weights alive.
     """
     if not _is_int8(layer) or training or layer.lora_enabled:
         return None
@@ -73,11 +71,12 @@ def int8_logits(layer, x):
     def product(x):
         x, scale = layer.inputs_quantizer(x)
         matrix = compat.stored_matrix(layer)
-        settings = {"transpose_b": True, "output_type": tf.int32}
-        if matrix.shape[0] > 2**14 and (x.shape[0] or math.inf) <= 32:
-            x = tf.transpose(tf.matmul(matrix, x, **settings))
+        are_few_rows = x.shape[0] is not None and x.shape[0] <= 32
+        if matrix.shape[0] > 2**14 and are_few_rows:
+            x = tf.matmul(matrix, x, transpose_b=True, output_type=tf.int32)  # [V, N]
+            x = tf.transpose(x)
         else:
-            x = tf.matmul(x, matrix, **settings)
+            x = tf.matmul(x, matrix, transpose_b=True, output_type=tf.int32)  # [N, V]
         x = ops.cast(x, layer.compute_dtype)
         return x / (ops.stop_gradient(scale) * layer.embeddings_scale)
 
@@ -100,13 +99,18 @@ def _is_int8(layer):
 
 
 def _add_bias(layer, x):
-    x = x if layer.bias is None else x + ops.cast(layer.bias, x.dtype)
-    return x if layer.activation is None else layer.activation(x)
+    if layer.bias is not None:
+        x = x + ops.cast(layer.bias, x.dtype)
+    if layer.activation is not None:
+        x = layer.activation(x)
+    return x
 
 
 def _of_two_rows(function, x):
     """``function(x)`` for a matrix `x`; a single row is computed as two."""
-    return function(ops.repeat(x, 2, axis=0))[:1] if x.shape[0] == 1 else function(x)
+    if x.shape[0] == 1:
+        return function(ops.repeat(x, 2, axis=0))[:1]
+    return function(x)
 
 
 def _bfloat16_product(x, y, transpose_b=False):
@@ -114,5 +118,6 @@ def _bfloat16_product(x, y, transpose_b=False):
     import tensorflow as tf
 
     # The gradients of the product are float32; those of the casts, which XLA removes, bfloat16.
-    x, y = (ops.cast(ops.cast(tensor, "float32"), "bfloat16") for tensor in (x, y))
+    x = ops.cast(ops.cast(x, "float32"), "bfloat16")
+    y = ops.cast(ops.cast(y, "float32"), "bfloat16")
     return tf.matmul(x, y, transpose_b=transpose_b, output_type=tf.float32)

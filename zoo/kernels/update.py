@@ -17,7 +17,11 @@ def apply_gradients(optimizer, gradients, variables):
         return None
     if sum(math.prod(variable.shape) for variable in variables) < LARGE:
         return None
-    compiled(lambda *gradients: optimizer.apply(gradients, variables))(*gradients)
+
+    def apply(*gradients):
+        optimizer.apply(gradients, variables)
+
+    compiled(apply)(*gradients)
     return True
 
 

@@ -13,17 +13,16 @@ def compiled(function, gradient=None):
     Each new shape is compiled once, for about 0.05 s on a CPU: pad batches to few lengths.
 
     Args:
-        function: of tensors.
+        function: function of tensors.
         gradient: ``gradient(upstream, *tensors)`` returns the gradient of each tensor, in its
             dtype, given that of the result.
     """
     import tensorflow as tf
 
-    settings = {"jit_compile": JIT_COMPILE, "autograph": False}
-    forward = tf.function(function, **settings)
+    forward = tf.function(function, jit_compile=JIT_COMPILE, autograph=False)
     if gradient is None:
         return forward
-    backward = tf.function(gradient, **settings)
+    backward = tf.function(gradient, jit_compile=JIT_COMPILE, autograph=False)
 
     @tf.custom_gradient
     def call(*tensors):
