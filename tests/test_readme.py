@@ -1,4 +1,4 @@
-"""The commands and code blocks in README work as written."""
+"""The commands and the code of README work as written, and print what it says."""
 
 import os
 import pathlib
@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 
-from zoo.training.recipe import parse
-
-import numpy as np
 import pytest
-from PIL import Image
 
+from tests.conftest import export_by_command_line
+from tests.test_docs import BLOCK, assert_same_output
 from tests.test_recipes import recipe
 from zoo.__main__ import main
+from zoo.training.recipe import parse
 
 pytestmark = pytest.mark.ci
 
@@ -24,18 +23,17 @@ ROOT = pathlib.Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+def blocks(language, page=README):
+    return re.findall(rf"^```{language}\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def home(digits_run, phrasebook_run, tmp_path_factory):
-    """A folder with the files that README mentions: trained runs, an image and a text."""
+    """A folder with what README mentions: trained runs, and the models of docs/results."""
     home = tmp_path_factory.mktemp("home")
     shutil.copytree(digits_run[1], home / "runs" / "vit_digits")
     shutil.copytree(phrasebook_run[1], home / "runs" / "translate_phrasebook")
-    (home / "letter.txt").write_text("The dog is in the park.\nHow are you?\n")
-    Image.fromarray(np.zeros((20, 20, 3), np.uint8)).save(home / "seven.png")
+    (home / "docs").symlink_to(ROOT / "docs")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         yield home
@@ -43,12 +41,11 @@ def home(digits_run, phrasebook_run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(home):
-    """The same after running the Python blocks in order."""
-    code = [block for block in blocks("python") if "hf://" not in block]  # those need a network
-    assert len(code) >= 4
-    code = "\n".join(code)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    """The same with the exports."""
+    exports = [command for command in zoo_commands() if "export" in command]
+    assert len(exports) >= 3
+    for run_folder, folder, *flags in (command[4:] for command in exports):
+        export_by_command_line(run_folder, home / folder, " ".join(flags))
     return home
 
 
@@ -61,12 +58,43 @@ def zoo_commands():
     ]
 
 
+def run(code):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_first_code_prints_what_the_page_says(home):
+    code, expected = BLOCK.findall(README)[0]
+    assert len(code.splitlines()) == 12
+    assert_same_output(run(code), expected)
+
+
+def test_code_runs(home):
+    """That of README, but for what is downloaded, and of the page about models."""
+    page = (ROOT / "docs" / "build_models.md").read_text()
+    code = [block for block in blocks("python") if "hf://" not in block][1:]
+    code += blocks("python", page)
+    assert len(code) >= 6
+    run("\n".join(["import zoo", *code]))
+
+
 def test_zoo_commands_run(home, capsys):
-    others = {"serve", "launch", "generate"}  # tested elsewhere
+    """And print the lines on the page, if they use a model of docs/results."""
+    others = {"serve", "launch", "generate", "export"}  # tested below and elsewhere
     commands = [command for command in zoo_commands() if not others & set(command)]
-    assert len(commands) >= 2
+    assert len(commands) >= 5
+    on_the_page = {" ".join(line.split()) for text in blocks("text") for line in text.splitlines()}
     for command in commands:
         assert main(command[3:]) == 0, capsys.readouterr().err
+        lines = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+        if command[4].startswith("docs/results"):
+            assert lines and lines <= on_the_page, command
+        if "models" in command:
+            assert lines & on_the_page
 
 
 @pytest.mark.slow
@@ -97,3 +125,7 @@ def test_recipe_flags_exist(name, least):
 def test_continuous_integration_runs_the_test_command():
     [command] = re.findall(r"^python -m pip install .*pytest.*$", README, flags=re.MULTILINE)
     assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_the_page_is_short():
+    assert len(README.splitlines()) <= 200
