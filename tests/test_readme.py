@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 
+from zoo.training.recipe import parse
+
 import pytest
 
 from tests.conftest import export_by_command_line
 from tests.test_docs import BLOCK, assert_same_output
 from tests.test_recipes import recipe
 from zoo.__main__ import main
-from zoo.training.recipe import parse
 
 pytestmark = pytest.mark.ci
 
