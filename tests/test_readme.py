@@ -115,12 +115,13 @@ LEAST = {"vit_cifar10": 3, "vit_finetune": 1, "translate": 3, "text_classifier":
 @pytest.mark.parametrize("name, least", LEAST.items())
 def test_recipe_flags_exist(name, least):
     module = recipe(name)
+    presets = {"--weights": module.FINE_TUNING} if name == "translate" else {}
     commands = re.findall(rf"python recipes/{name}\.py(.*)", README)
     assert len(commands) >= least
     for command in commands:
         flags = re.split("[#`]", command)[0].split()
         if flags != ["--help"]:
-            assert parse(flags, module.Config, {}, "")
+            assert parse(flags, module.Config, presets, "")
 
 
 def test_continuous_integration_runs_the_test_command():
