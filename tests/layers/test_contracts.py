@@ -152,11 +152,6 @@ def test_channels_stay_last(name):
 
 
 @each_layer
-def test_save_load_save(case, tmp_path):
-    contracts.check_save_load_save(case, tmp_path, times=1)
-
-
-@each_layer
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(case, policy):
     contracts.check_mixed_precision(case, policy)

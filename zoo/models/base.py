@@ -33,6 +33,18 @@ class ZooModel(ConfigMixin, keras.Model):
         check_not_quantized(self)
         super().save_weights(*args, **kwargs)
 
+    def export(
+        self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
+    ):
+        """As `keras.Model.export`, also before the first call; see `input_signature`."""
+        if input_signature is None:
+            input_signature = [self.input_signature()]
+        super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def input_signature(self):
+        """The inputs of an exported model, by default: `keras.InputSpec`, or a dict of them."""
+        raise NotImplementedError
+
     def compute_output_spec(self, *args, **kwargs):
         spec = super().compute_output_spec(*args, **kwargs)
         return keras.KerasTensor(spec.shape, self.variable_dtype)  # logits are in full precision

@@ -83,6 +83,9 @@ class TokenModel(TransformerModel):
     def _side(self, side):
         return (getattr(self, f"{side}_{part}") for part in ("embedding", "positions", "norm"))
 
+    def input_signature(self):
+        return keras.InputSpec("int32", (None, None), name="tokens")
+
     def check_positions(self):
         if not isinstance(self.positions, SinusoidalPositions) and self.positions not in POSITIONS:
             raise ValueError(

@@ -213,6 +213,12 @@ class Transformer(Decoder):
             x = self.apply_block(block, x, memory, **settings)
         return ops.stack(maps, axis=1)
 
+    def input_signature(self):
+        return {
+            "source": keras.InputSpec("int32", (None, None), name="source"),
+            "target": keras.InputSpec("int32", (None, None), name="target"),
+        }
+
     def compute_output_shape(self, input_shape):
         return (*input_shape["target"], self.target_vocab_size)
 

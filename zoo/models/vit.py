@@ -236,6 +236,9 @@ class ViT(base.TransformerModel):
             )
         return layers.patch_grid(image_size, self.patch_size)
 
+    def input_signature(self):
+        return keras.InputSpec(self.variable_dtype, (None, *self.input_shape), name="images")
+
     def compute_output_shape(self, input_shape):
         layers.patch_grid(input_shape[1:3], self.patch_size)
         return super().compute_output_shape(input_shape)
