@@ -121,14 +121,21 @@ class TrainingModel(keras.Model):
 
 def compile_arguments(model):
     """The arguments with which a model was compiled; `Model.get_compile_config` makes them JSON."""
-    losses, metrics = model._compile_loss, model._compile_metrics
-    return {
+    arguments = {
         "optimizer": model.optimizer,
         "loss": model.loss,
-        "loss_weights": losses and losses._user_loss_weights,
-        "metrics": (metrics and metrics._user_metrics) or (),
-        "weighted_metrics": (metrics and metrics._user_weighted_metrics) or (),
+        "loss_weights": None,
+        "metrics": (),
+        "weighted_metrics": (),
     }
+    losses = model._compile_loss
+    if losses is not None:
+        arguments["loss_weights"] = losses._user_loss_weights
+    metrics = model._compile_metrics
+    if metrics is not None:
+        arguments["metrics"] = metrics._user_metrics or ()
+        arguments["weighted_metrics"] = metrics._user_weighted_metrics or ()
+    return arguments
 
 
 def leave_gradients_as_they_are(optimizer):

@@ -54,9 +54,10 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     """
     dtype = query.dtype
     if keras.backend.standardize_dtype(dtype) == "float16":
-        query, key = at_least_float32(query), at_least_float32(key)
+        query = at_least_float32(query)
+        key = at_least_float32(key)
     query = query * query.shape[-1] ** -0.5  # cheaper than scaling the scores
-    scores = at_least_float32(ops.matmul(query, ops.swapaxes(key, -1, -2)))
+    scores = at_least_float32(ops.matmul(query, ops.swapaxes(key, -1, -2)))  # [B, H, T, S]
     check_broadcast("mask", mask, tuple(scores.shape))
     check_broadcast("bias", bias, tuple(scores.shape))
     if causal:
@@ -77,15 +78,21 @@ def check_broadcast(name, tensor, shape):
 
     Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
     """
-    lengths = () if tensor is None else tuple(ops.shape(tensor))
-    pairs = zip(lengths[::-1], shape[::-1])
-    if any(isinstance(x, int) and y is not None and x not in (1, y) for x, y in pairs):
-        raise ValueError(f"{name} must broadcast to [B, H, T, S], {shape}. Received: {lengths}.")
+    if tensor is None:
+        return
+    lengths = tuple(ops.shape(tensor))
+    for length, expected in zip(reversed(lengths), reversed(shape)):
+        is_known = isinstance(length, int) and expected is not None
+        if is_known and length not in (1, expected):
+            raise ValueError(
+                f"{name} must broadcast to [B, H, T, S], {shape}. Received: {lengths}."
+            )
 
 
 def check_causal(query, key):
     """Raises ValueError if there are not as many queries [B, H, T, D] as keys [B, H, S, D]."""
-    queries, keys = query.shape[2], key.shape[2]
+    queries = query.shape[2]
+    keys = key.shape[2]
     if None not in (queries, keys) and queries != keys:
         raise ValueError(
             "Causal attention needs as many queries as keys. "
@@ -94,7 +101,7 @@ def check_causal(query, key):
 
 
 def chunks(x, size):
-    """[B, H, T, D] -> [B, H, n, c, D], padded by zeros."""
+    """[B, H, T, D] to [B, H, n, c, D], padded by zeros."""
     batch, heads, length, width = ops.shape(x)
     count = -(-length // size)
     x = ops.pad(x, [(0, 0), (0, 0), (0, count * size - length), (0, 0)])
@@ -102,6 +109,6 @@ def chunks(x, size):
 
 
 def joined(chunks, length):
-    """[B, H, n, c, D] -> [B, H, T, D], the inverse of `chunks`."""
+    """[B, H, n, c, D] to [B, H, T, D], the inverse of `chunks`."""
     batch, heads, count, size, width = ops.shape(chunks)
     return ops.reshape(chunks, (batch, heads, count * size, width))[:, :, :length]

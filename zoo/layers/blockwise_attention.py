@@ -28,8 +28,8 @@ def blockwise_attention(
 ):
     """What `zoo.layers.scaled_dot_product_attention` computes, for b queries at a time.
 
-    Forward and backward, no tensor [B, H, T, S] is computed, but [B, H, b, S]. Of
-    masks, axes of length one are not expanded; of biases, those of batch and heads.
+    No tensor [B, H, T, S] is computed, neither forward nor backward, but [B, H, b, S]. Axes of
+    length one are not expanded: in masks any of them, in biases the batch and the heads.
 
     Args:
         query, key, value, mask, bias, causal: see `zoo.layers.attention_weights` and
@@ -43,51 +43,72 @@ def blockwise_attention(
     Raises:
         ValueError: if the mask or the bias does not broadcast, or if `causal` and T != S.
     """
-    value = value if dropout is None else dropout(value)
-    length, dtype = query.shape[2], value.dtype
+    if dropout is not None:
+        value = dropout(value)
+    length = query.shape[2]
+    dtype = value.dtype
     if length is not None and length <= block_size:
         return scaled_dot_product_attention(query, key, value, mask, None, bias, causal)
     if causal:
         check_causal(query, key)
-    shape = (None, None, length, key.shape[2])  # of a batch, below
-    check_broadcast("mask", mask, shape)
-    check_broadcast("bias", bias, shape)
-    blocks = [_blocks(query, block_size)]
-    masks = None if mask is None else _blocks(_rank_4(mask), block_size)
+    scores_shape = (None, None, length, key.shape[2])  # below, the batch may be any
+    check_broadcast("mask", mask, scores_shape)
+    check_broadcast("bias", bias, scores_shape)
+    queries = _blocks(query, block_size)  # [n, B, H, b, D]
+    masks = None
+    if mask is not None:
+        masks = _blocks(_rank_4(mask), block_size)
+    mapped = [ops.arange(ops.shape(queries)[0]), queries]
     if bias is not None:  # with T = 1, TensorFlow 2.21 would optimize its graph to empty gradients
         bias = _rank_4(bias)
-        shape = (*ops.shape(bias)[:2], ops.shape(query)[2], ops.shape(bias)[3])
-        blocks.append(_blocks(ops.broadcast_to(bias, shape), block_size))
+        batch, heads, _, keys = ops.shape(bias)
+        bias = ops.broadcast_to(bias, (batch, heads, ops.shape(query)[2], keys))
+        mapped.append(_blocks(bias, block_size))
     # The gradients of keys and values are sums over the blocks, in the dtype of these copies.
-    memory = at_least_float32(key), at_least_float32(value)
+    all_keys = at_least_float32(key)
+    all_values = at_least_float32(value)
     training = compat.call_training()  # is not known any more when a block is computed again
 
     def attend(inputs):
         """The output of block i: [B, H, b, value_dim]."""
-        i, *inputs = inputs
+        i, *of_block = inputs
 
         @keras.remat
         def output(key, value, query, bias=None):
-            block_mask = None if masks is None else masks[0 if masks.shape[0] == 1 else i]
-            if causal:
-                positions = i * block_size + ops.arange(block_size)
-                visible = ops.arange(ops.shape(key)[2]) <= positions[:, None]
-                block_mask = visible if masks is None else ops.logical_and(block_mask, visible)
-            key, value = ops.cast(key, query.dtype), ops.cast(value, dtype)
+            block_mask = _mask_of_block(i, block_size, masks, causal, ops.shape(key)[2])
+            key = ops.cast(key, query.dtype)
+            value = ops.cast(value, dtype)
             with compat.call_context(training):
                 return scaled_dot_product_attention(query, key, value, block_mask, bias=bias)
 
-        return output(*memory, *inputs)
+        return output(all_keys, all_values, *of_block)
 
-    output = ops.map(attend, [ops.arange(ops.shape(blocks[0])[0]), *blocks])
-    return joined(ops.transpose(output, (1, 2, 0, 3, 4)), ops.shape(query)[2])
+    output = ops.map(attend, mapped)  # [n, B, H, b, value_dim]
+    output = ops.transpose(output, (1, 2, 0, 3, 4))  # [B, H, n, b, value_dim]
+    return joined(output, ops.shape(query)[2])
+
+
+def _mask_of_block(i, size, masks, causal, num_keys):
+    """The mask of block i, broadcastable to [B, H, b, S], or None."""
+    mask = None
+    if masks is not None:
+        mask = masks[0] if masks.shape[0] == 1 else masks[i]
+    if not causal:
+        return mask
+    positions = i * size + ops.arange(size)
+    visible = ops.arange(num_keys) <= positions[:, None]  # [b, S]
+    return visible if mask is None else ops.logical_and(mask, visible)
 
 
 def _blocks(x, size):
-    """[B, H, T, D] -> [n, B, H, b, D], padded by zeros; of a mask with T = 1, n = 1."""
-    return x[None] if x.shape[2] == 1 else ops.transpose(chunks(x, size), (2, 0, 1, 3, 4))
+    """[B, H, T, D] to [n, B, H, b, D], padded by zeros; of a mask with T = 1, n = 1."""
+    if x.shape[2] == 1:
+        return x[None]
+    return ops.transpose(chunks(x, size), (2, 0, 1, 3, 4))
 
 
 def _rank_4(x):
     x = ops.convert_to_tensor(x)
-    return ops.reshape(x, (*[1] * (4 - len(x.shape)), *ops.shape(x)))
+    while len(x.shape) < 4:
+        x = x[None]
+    return x

@@ -33,10 +33,13 @@ class KeyValue(NamedTuple):
     def with_slots(self, count):
         """The buffer with `count` slots for each position, of which the first is filled."""
         batch, heads, length, _ = ops.shape(self.key)
-        padding = [(0, 0)] * 3 + [(0, count - 1), (0, 0)]
-        slots = (ops.pad(x[:, :, :, None], padding) for x in self)
+        padding = [(0, 0), (0, 0), (0, 0), (0, count - 1), (0, 0)]
+        key = ops.pad(self.key[:, :, :, None], padding)  # [B, H, S, count, D]
+        value = ops.pad(self.value[:, :, :, None], padding)
         shape = (batch, heads, length * count)
-        return KeyValue(*(ops.reshape(x, (*shape, x.shape[-1])) for x in slots))
+        return KeyValue(
+            ops.reshape(key, (*shape, key.shape[-1])), ops.reshape(value, (*shape, value.shape[-1]))
+        )
 
 
 class DecoderCache(NamedTuple):
@@ -78,21 +81,24 @@ class Cache(NamedTuple):
     def open_slots(self):
         """The cache in which hypothesis k writes to slot k of this step."""
         _, hypotheses, length = ops.shape(self.paths)
-        own = ops.arange(hypotheses, dtype="int32")[:, None]
-        return self._replace(paths=ops.where(ops.arange(length) == self.position, own, self.paths))
+        own = ops.arange(hypotheses, dtype="int32")[:, None]  # [K, 1]
+        is_new = ops.arange(length) == self.position  # [T]
+        return self._replace(paths=ops.where(is_new, own, self.paths))
 
     def step_arguments(self, bias=None, angles=None):
         """Arguments of `zoo.layers.TransformerDecoder.step` for K new tokens.
 
-        `bias` and `angles` are those of one token at this position, the same for all hypotheses.
+        Args:
+            bias: of one token at this position, [1, H, 1, T], the same for all hypotheses.
+            angles: of one token at this position, [1, 1, 1, D].
         """
         batch, hypotheses, length = ops.shape(self.paths)
-        on_path = self.paths[..., None] == ops.arange(hypotheses, dtype="int32")
-        written = (ops.arange(length) <= self.position)[:, None]
-        shape = (batch, 1, hypotheses, length * hypotheses)
+        on_path = self.paths[..., None] == ops.arange(hypotheses, dtype="int32")  # [B, K, T, K]
+        is_written = ops.arange(length) <= self.position  # [T]
+        mask = ops.logical_and(on_path, is_written[:, None])
         return {
             "position": self.position * hypotheses,  # the first of the K slots of this step
-            "mask": ops.reshape(ops.logical_and(on_path, written), shape),
+            "mask": ops.reshape(mask, (batch, 1, hypotheses, length * hypotheses)),
             "memory_mask": self.memory_mask,
             "bias": None if bias is None else ops.repeat(bias, hypotheses, axis=-1),
             "angles": angles,
@@ -109,7 +115,7 @@ class Cache(NamedTuple):
 
 
 def take_rows(x, indices):
-    """Rows of each matrix: of `x` [B, N, T] those with the `indices` [B, K] -> [B, K, T]."""
+    """The rows of each matrix of `x` [B, N, T] at the `indices` [B, K]: [B, K, T]."""
     batch, count, length = ops.shape(x)
     first = count * ops.arange(batch, dtype="int32")[:, None]
     rows = ops.reshape(x, (batch * count, length))

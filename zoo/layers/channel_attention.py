@@ -28,7 +28,7 @@ class SqueezeExcite(SameShapeLayer):
         ValueError: if `ratio` is not positive.
     """
 
-    pools = (ops.mean,)
+    pools = (ops.mean,)  # of the channels, each over all positions
 
     def __init__(self, ratio=16, use_bias=False, **kwargs):
         super().__init__(**kwargs)
@@ -40,10 +40,13 @@ class SqueezeExcite(SameShapeLayer):
     def build(self, input_shape):
         channels = input_shape[-1]
         units = max(1, channels // self.ratio)
-        settings = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
-        self.hidden = keras.layers.Dense(units, "relu", **settings, name="hidden")
+        self.hidden = keras.layers.Dense(
+            units, "relu", use_bias=self.use_bias, dtype=self.dtype_policy, name="hidden"
+        )
         self.hidden.build((None, channels))
-        self.output_projection = keras.layers.Dense(channels, **settings, name="output_projection")
+        self.output_projection = keras.layers.Dense(
+            channels, use_bias=self.use_bias, dtype=self.dtype_policy, name="output_projection"
+        )
         self.output_projection.build((None, units))
 
     def call(self, x):
@@ -51,8 +54,11 @@ class SqueezeExcite(SameShapeLayer):
 
     def channel_weights(self, x):
         """The weight of each channel: [B, C]."""
-        pooled = (pool(x, axis=(1, 2)) for pool in self.pools)
-        return ops.sigmoid(sum(self.output_projection(self.hidden(y)) for y in pooled))
+        scores = 0.0
+        for pool in self.pools:
+            pooled = pool(x, axis=(1, 2))  # [B, C]
+            scores += self.output_projection(self.hidden(pooled))
+        return ops.sigmoid(scores)
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -60,9 +66,10 @@ class ConvBlockAttention(SqueezeExcite):
     """CBAM: multiplies each channel, and then each position, by a weight in (0, 1).
 
     The weights of channels are computed from the mean and the maximum of each channel, by the same
-    two linear layers; those of positions by a convolution, from the mean and the maximum over the
-    channels. Source: Woo et al. 2018, "CBAM: Convolutional Block Attention Module", section 3.
-    Without biases, as in the paper, it has 2·C²/ratio + 2·kernel_size² parameters.
+    two linear layers. The weights of positions are computed by a convolution, from the mean and the
+    maximum over the channels. Without biases, as in the paper, it has
+    2·C²/ratio + 2·kernel_size² parameters.
+    Source: Woo et al. 2018, "CBAM: Convolutional Block Attention Module", section 3.
 
     Args:
         ratio: see `SqueezeExcite`.
@@ -102,7 +109,8 @@ class ConvBlockAttention(SqueezeExcite):
         return x * self.spatial_weights(x)
 
     def spatial_weights(self, x):
-        """The weight of each position, given the product with those of channels: [B, H, W, 1]."""
+        """The weight of each position of images whose channels are weighted: [B, H, W, 1]."""
         pooled = [pool(x, axis=-1, keepdims=True) for pool in self.pools]
-        # without rows, TensorFlow's convolution has the channels of its input
-        return ops.sigmoid(self.spatial(ops.concatenate(pooled, axis=-1))[..., :1])
+        scores = self.spatial(ops.concatenate(pooled, axis=-1))
+        # For an empty batch, TensorFlow's convolution returns the channels of its input.
+        return ops.sigmoid(scores[..., :1])

@@ -103,8 +103,11 @@ class GivenArguments:
 
 def quantization_mode(layer):
     """The mode of the quantized layers within a layer, such as "int8"; None without any."""
-    modes = (getattr(part, "quantization_mode", None) for part in compat.all_layers(layer))
-    return next(filter(None, modes), None)  # Keras quantizes in one mode
+    for part in compat.all_layers(layer):
+        mode = getattr(part, "quantization_mode", None)
+        if mode is not None:
+            return mode  # Keras quantizes in one mode
+    return None
 
 
 def check_not_quantized(layer):
@@ -127,7 +130,9 @@ class SameShapeLayer(ConfigMixin, keras.layers.Layer):
         self.supports_masking = True
 
     def compute_output_shape(self, input_shape=None, *others, **named):
-        *shape, width = input_shape or next(iter(named.values()))  # named as in `build`
+        if input_shape is None:  # shapes of several inputs are named as in `build`
+            input_shape = next(iter(named.values()))
+        *shape, width = input_shape
         return (*shape, getattr(self, "embed_dim", width))
 
     def compute_mask(self, inputs, previous_mask):
@@ -148,4 +153,6 @@ def own_initializer(initializer):
     was given as its seed. One with a `keras.random.SeedGenerator` draws others at every call.
     """
     is_random = isinstance(initializer, compat.RandomInitializer)
-    return initializer.clone() if is_random and isinstance(initializer.seed, int) else initializer
+    if is_random and isinstance(initializer.seed, int):
+        return initializer.clone()
+    return initializer

@@ -89,8 +89,8 @@ class FeedForward(SameShapeLayer):
         is_ours = function in ACTIVATIONS.values()
         self._activation = functools.partial(activate, function) if is_ours else function
         self._width = ff_dim or 4 * embed_dim
-        halves = 2 if function is swiglu else 1
-        self.hidden = self._dense(halves * self._width, "hidden")
+        hidden_units = 2 * self._width if function is swiglu else self._width
+        self.hidden = self._dense(hidden_units, "hidden")
         self.output_projection = self._dense(embed_dim, "output_projection")
         self._dropout = Dropout(dropout, dtype=self.dtype_policy)
 
@@ -106,4 +106,5 @@ class FeedForward(SameShapeLayer):
         return by_rows(self._network, x)
 
     def _network(self, rows):
-        return self.output_projection(self._dropout(self._activation(self.hidden(rows))))
+        hidden = self._activation(self.hidden(rows))  # [rows, ff_dim]
+        return self.output_projection(self._dropout(hidden))

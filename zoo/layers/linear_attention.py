@@ -42,19 +42,23 @@ def linear_attention(
         ValueError: if the mask depends on the query, if there is a bias, or if `causal` and T != S.
     """
     _check_bias(bias)
-    value = value if dropout is None else dropout(value)
-    features, keys = feature_map(query), feature_map(key)
+    if dropout is not None:
+        value = dropout(value)
+    queries = feature_map(query)
+    keys = feature_map(key)
     if mask is not None:
         advice = " For causal attention, use `causal=True`."
-        keys = ops.where(position_mask(attention_mask(mask), "linear attention", advice), keys, 0.0)
+        visible = position_mask(attention_mask(mask), "linear attention", advice)  # [B, H, S, 1]
+        keys = ops.where(visible, keys, 0.0)
     # A value of one sums the weights, which the output is divided by.
-    values = ops.cast(value, features.dtype)
+    values = ops.cast(value, queries.dtype)
     values = ops.concatenate([values, ops.ones_like(values[..., :1])], axis=-1)
     if causal:
         check_causal(query, key)
-        sums = _causal_sums(features, keys, values, chunk_size)
+        sums = _causal_sums(queries, keys, values, chunk_size)
     else:
-        sums = ops.matmul(features, ops.matmul(ops.swapaxes(keys, -1, -2), values))
+        products = ops.matmul(ops.swapaxes(keys, -1, -2), values)  # [B, H, D, value_dim + 1]
+        sums = ops.matmul(queries, products)  # [B, H, T, value_dim + 1]
     return ops.cast(_divide(sums[..., :-1], sums[..., -1:]), value.dtype)
 
 
@@ -84,15 +88,19 @@ def feature_map(x):
 def _causal_sums(query, key, value, size):
     """Σ (φ(q_t)·φ(k_s)) v_s over s ≤ t, of features: [B, H, T, value_dim]; equations 8 and 9."""
     length = ops.shape(query)[2]
-    query, key, value = (chunks(x, size) for x in (query, key, value))
-    products = ops.cumsum(ops.matmul(ops.swapaxes(key, -1, -2), value), axis=2)
+    query = chunks(query, size)  # [B, H, n, c, D]
+    key = chunks(key, size)
+    value = chunks(value, size)
+    transposed_key = ops.swapaxes(key, -1, -2)  # [B, H, n, D, c]
+    products = ops.cumsum(ops.matmul(transposed_key, value), axis=2)  # [B, H, n, D, value_dim]
     before = ops.pad(products[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0), (0, 0)])
-    within = ops.tril(ops.matmul(query, ops.swapaxes(key, -1, -2)))
+    within = ops.tril(ops.matmul(query, transposed_key))  # [B, H, n, c, c]
     sums = ops.matmul(query, before) + ops.matmul(within, value)
     return joined(sums, length)
 
 
 def _divide(sums, totals):
+    """sums / totals, and 0 where the total is 0."""
     return sums / ops.where(totals > 0.0, totals, 1.0)
 
 

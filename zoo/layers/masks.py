@@ -54,9 +54,13 @@ def attention_mask(mask, keys=None):
     Raises:
         ValueError: if a mask has another rank, or is floating point.
     """
+    if mask is not None:
+        mask = _rank_4(mask)
     carried = None if keys is None else carried_mask(keys)
-    given = [_rank_4(x) for x in (mask, carried) if x is not None]
-    return ops.logical_and(*given) if len(given) == 2 else next(iter(given), None)
+    if carried is None:
+        return mask
+    carried = _rank_4(carried)
+    return carried if mask is None else ops.logical_and(mask, carried)
 
 
 def position_mask(mask, layer, advice=""):
@@ -75,6 +79,7 @@ def position_mask(mask, layer, advice=""):
 
 
 def _rank_4(mask):
+    """A mask [B, S], [B, T, S] or of rank 4 as one of rank 4."""
     mask = ops.convert_to_tensor(mask)
     dtype = keras.backend.standardize_dtype(mask.dtype)
     if "float" in dtype:

@@ -33,12 +33,14 @@ def head_width(embed_dim, num_heads, key_dim=None):
         ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`.
     """
     check_at_least_1(num_heads=num_heads)
-    if key_dim is None and embed_dim % num_heads:
+    if key_dim is not None:
+        return key_dim
+    if embed_dim % num_heads:
         raise ValueError(
             f"num_heads must divide embed_dim. Received: embed_dim={embed_dim}, "
             f"num_heads={num_heads}. Change one of them, or set the width of a head by key_dim."
         )
-    return embed_dim // num_heads if key_dim is None else key_dim
+    return embed_dim // num_heads
 
 
 class _MultiHead(SameShapeLayer):
@@ -98,20 +100,24 @@ class _MultiHead(SameShapeLayer):
         )
 
     def _heads(self, x, *widths):
-        """[B, T, sum of the widths], projections side by side -> [B, H, T, D] of each."""
+        """Projections side by side, [B, T, sum of the widths], to heads, [B, H, T, D] of each."""
         if len(set(widths)) == 1:  # one transpose is faster than one of each
             heads = self._transposed_heads(x, len(widths) * self.num_heads)
             return ops.split(heads, len(widths), axis=1)
-        parts = ops.split(x, list(itertools.accumulate(widths[:-1])), axis=-1)
+        ends = list(itertools.accumulate(widths))
+        parts = ops.split(x, ends[:-1], axis=-1)
         return [self._transposed_heads(part, self.num_heads) for part in parts]
 
     def _transposed_heads(self, x, count):
-        x = ops.reshape(x, (-1, ops.shape(x)[1], count, x.shape[-1] // count))
-        return ops.transpose(x, (0, 2, 1, 3))
+        length = ops.shape(x)[1]
+        x = ops.reshape(x, (-1, length, count, x.shape[-1] // count))  # [B, T, count, D]
+        return ops.transpose(x, (0, 2, 1, 3))  # [B, count, T, D]
 
-    def _output(self, x):
-        """Heads [B, H, T, value_dim] -> [B, T, E]."""
-        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._value_width))
+    def _output(self, heads):
+        """Heads [B, H, T, value_dim] to [B, T, E]."""
+        length = ops.shape(heads)[2]
+        x = ops.transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
+        x = ops.reshape(x, (-1, length, self._value_width))  # [B, T, H·value_dim]
         return self.output_projection(x)
 
 
@@ -157,33 +163,42 @@ class MultiHeadSelfAttention(_MultiHead):
         self.output_projection.build((None, self._value_width))
 
     def call(self, x, mask=None, bias=None, angles=None):
-        heads, mask = self.project(x, angles), attention_mask(mask, keys=x)
-        return self._output(self._attend(*heads, mask, self._weights_dropout, bias, self.causal))
+        query, key, value = self.project(x, angles)  # [B, H, T, D]
+        mask = attention_mask(mask, keys=x)
+        heads = self._attend(query, key, value, mask, self._weights_dropout, bias, self.causal)
+        return self._output(heads)
 
     def first_tokens(self, x, count, mask=None, bias=None, angles=None):
         """The output at the first `count` positions, unless `causal`: [B, count, E].
 
         The rank of the bias is at least 2.
         """
-        query, key, value = self.project(x, angles)
-        masks = attention_mask(mask, keys=x), bias
-        mask, bias = (x if x is None else x[..., :count, :] for x in masks)
-        heads = query[:, :, :count], key, value
-        return self._output(self._attend(*heads, mask, self._weights_dropout, bias, self.causal))
+        query, key, value = self.project(x, angles)  # [B, H, T, D]
+        query = query[:, :, :count]  # [B, H, count, D]
+        mask = attention_mask(mask, keys=x)
+        if mask is not None:
+            mask = mask[:, :, :count]
+        if bias is not None:
+            bias = bias[..., :count, :]
+        heads = self._attend(query, key, value, mask, self._weights_dropout, bias, self.causal)
+        return self._output(heads)
 
     def project(self, x, angles=None):
-        """The heads of the queries, keys and values."""
-        widths = self._key_width, self._key_width, self._value_width
-        query, key, value = self._heads(self.qkv(x), *widths)
+        """The heads of queries and keys, [B, H, T, D], and of values, [B, H, T, value_dim]."""
+        query, key, value = self._heads(
+            self.qkv(x), self._key_width, self._key_width, self._value_width
+        )
         if angles is not None:
-            query, key = rotate(query, angles), rotate(key, angles)
+            query = rotate(query, angles)
+            key = rotate(key, angles)
         return query, key, value
 
     def allocate_cache(self, batch_size, length):
         """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`."""
-        heads, widths = self.num_heads, (self._key_width, self._value_width)
-        shapes = [(batch_size, heads, length, width // heads) for width in widths]
-        return KeyValue(*(ops.zeros(shape, self.compute_dtype) for shape in shapes))
+        shape = (batch_size, self.num_heads, length)
+        key = ops.zeros((*shape, self._key_width // self.num_heads), self.compute_dtype)
+        value = ops.zeros((*shape, self._value_width // self.num_heads), self.compute_dtype)
+        return KeyValue(key, value)
 
     def step(self, x, cache, position, mask, bias=None, angles=None):
         """Computes new positions, which attend to those in the cache as `mask` allows.
@@ -203,10 +218,11 @@ class MultiHeadSelfAttention(_MultiHead):
         Returns:
             ([B, T, E], the cache with the keys and values of `x` written to it).
         """
-        query, key, value = self.project(x, angles)
+        query, key, value = self.project(x, angles)  # [B, H, T, D]
         cache = cache.write(key, value, position)
-        weights = self._weights(query, cache.key, attention_mask(mask), bias)
-        return self._output(ops.matmul(weights, cache.value)), cache
+        weights = self._weights(query, cache.key, attention_mask(mask), bias)  # [B, H, T, S]
+        heads = ops.matmul(weights, cache.value)  # [B, H, T, value_dim]
+        return self._output(heads), cache
 
     def attention_weights(self, x, mask=None, bias=None, angles=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
@@ -241,22 +257,29 @@ class MultiHeadAttention(_MultiHead):
 
     def project(self, memory):
         """The heads of the memory's keys and values, a `KeyValue`."""
-        widths = self._key_width, self._value_width
-        return KeyValue(*self._heads(self.key_value(memory), *widths))
+        key, value = self._heads(self.key_value(memory), self._key_width, self._value_width)
+        return KeyValue(key, value)
 
     def attend(self, query, memory, mask=None):
         """Attends from `query` [B, T, any width] to the result of `project`: [B, T, E].
 
         The mask that the memory carries has to be given as `mask`: `project` does not keep it.
         """
-        [query] = self._heads(self.query(query), self._key_width)
-        heads, mask = (query, *memory), attention_mask(mask)
-        return self._output(self._attend(*heads, mask, self._weights_dropout, None, self.causal))
+        [query] = self._heads(self.query(query), self._key_width)  # [B, H, T, D]
+        heads = self._attend(
+            query,
+            memory.key,
+            memory.value,
+            attention_mask(mask),
+            self._weights_dropout,
+            causal=self.causal,
+        )
+        return self._output(heads)
 
     def attention_weights(self, query, memory, mask=None):
         """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
-        [query] = self._heads(self.query(query), self._key_width)
-        key, _ = self.project(memory)
+        [query] = self._heads(self.query(query), self._key_width)  # [B, H, T, D]
+        key = self.project(memory).key  # [B, H, S, D]
         mask = attention_mask(mask, keys=memory)
         return self._weights(query, key, mask, causal=self.causal)
 
@@ -266,8 +289,8 @@ class SideBySide(keras.initializers.Initializer):
     """Initializes each of several kernels side by side by its own shape.
 
     Args:
-        initializer: that of each kernel.
-        widths: of the kernels.
+        initializer: initializer of each kernel.
+        widths: widths of the kernels.
     """
 
     def __init__(self, initializer, widths):
@@ -278,9 +301,10 @@ class SideBySide(keras.initializers.Initializer):
         parts = []
         for index, width in enumerate(self.widths):
             draw = own_initializer(keras.initializers.get(self.initializer))
-            seed = draw.get_config().get("seed") if hasattr(draw, "seed") else None
-            if isinstance(seed, int):  # given by the user: the parts still have to differ
-                draw.seed = seed + index
+            if hasattr(draw, "seed"):
+                seed = draw.get_config().get("seed")
+                if isinstance(seed, int):  # given by the user: the parts still have to differ
+                    draw.seed = seed + index
             parts.append(draw((*shape[:-1], width), dtype=dtype))
         return ops.concatenate(parts, axis=-1)
 

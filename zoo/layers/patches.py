@@ -40,15 +40,18 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
         if isinstance(height, int) and isinstance(width, int):
             batch = -1  # otherwise a wrong size would become more examples
         size = self.patch_size
-        rows, columns = height // size, width // size
+        rows = height // size
+        columns = width // size
         x = ops.reshape(images, (batch, rows, size, columns, size, channels))
-        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
-        return ops.reshape(x, (batch, rows * columns, size * size * channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # [B, rows, columns, P, P, C]
+        return ops.reshape(x, (batch, rows * columns, size * size * channels))  # [B, N, P·P·C]
 
     def compute_output_shape(self, input_shape):
         batch, *image_size, channels = input_shape
         rows, columns = patch_grid(image_size, self.patch_size)
-        patches = None if rows is None or columns is None else rows * columns
+        patches = None
+        if rows is not None and columns is not None:
+            patches = rows * columns
         return (batch, patches, self.patch_size**2 * channels)
 
 
@@ -70,7 +73,6 @@ class PatchEmbed(PatchExtract):
     def __init__(self, embed_dim, patch_size, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(patch_size, **kwargs)
         self.embed_dim = embed_dim
-        self.patch_size = patch_size
         self.kernel_initializer = kernel_initializer
         self.projection = keras.layers.Dense(
             embed_dim,
@@ -83,10 +85,12 @@ class PatchEmbed(PatchExtract):
         self.projection.build(super().compute_output_shape(input_shape))
 
     def call(self, images):
-        return self.projection(super().call(images))
+        patches = super().call(images)  # [B, N, P·P·C]
+        return self.projection(patches)  # [B, N, E]
 
     def compute_output_shape(self, input_shape):
-        return (*super().compute_output_shape(input_shape)[:2], self.embed_dim)
+        batch, patches, _ = super().compute_output_shape(input_shape)
+        return (batch, patches, self.embed_dim)
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -123,18 +127,23 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
     def call(self, x, training=False):
         if not training or self.rate == 0:
             return x
-        prefix, length = self.num_prefix_tokens, x.shape[1]
+        prefix = self.num_prefix_tokens
+        _, length, width = x.shape
         if length is None or length <= prefix:
             raise ValueError(
                 "PatchDropout needs a known number of patches in training. Received: tokens of "
                 f"shape {tuple(x.shape)}, num_prefix_tokens={prefix}."
             )
-        batch, patches, width = ops.shape(x)[0], length - prefix, x.shape[2]
+        batch = ops.shape(x)[0]
+        patches = length - prefix
+        count = max(1, round((1 - self.rate) * patches))
         scores = keras.random.uniform((batch, patches), seed=self.seed_generator)
-        _, kept = ops.top_k(scores, max(1, round((1 - self.rate) * patches)), sorted=False)
-        first = ops.arange(batch)[:, None] * length
-        rows = ops.take(ops.reshape(x, (-1, width)), first + prefix + kept, axis=0)
-        return ops.concatenate([x[:, :prefix], rows], axis=1) if prefix else rows
+        _, kept = ops.top_k(scores, count, sorted=False)  # [B, count]
+        first = ops.arange(batch)[:, None] * length  # of each example, in [B·T, E]
+        kept = ops.take(ops.reshape(x, (-1, width)), first + prefix + kept, axis=0)  # [B, count, E]
+        if prefix == 0:
+            return kept
+        return ops.concatenate([x[:, :prefix], kept], axis=1)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -149,7 +158,7 @@ class ClassToken(ConfigMixin, keras.layers.Layer):
 
     Args:
         num_tokens: R; 2 for a class and a distillation token (Touvron et al. 2020, section 4).
-        initializer: that of the tokens.
+        initializer: initializer of the tokens.
 
     Input: [B, T, E]. Output: [B, R + T, E].
     """
@@ -166,15 +175,19 @@ class ClassToken(ConfigMixin, keras.layers.Layer):
         self.tokens = self.add_weight(shape, self.initializer, name="tokens")
 
     def call(self, x):
-        shape = (ops.shape(x)[0], *self.tokens.shape)
-        tokens = ops.broadcast_to(ops.cast(self.tokens, x.dtype), shape)
+        batch = ops.shape(x)[0]
+        tokens = ops.cast(self.tokens, x.dtype)
+        tokens = ops.broadcast_to(tokens, (batch, *tokens.shape))  # [B, R, E]
         prefix = self.num_prefix_tokens
-        parts = [x[:, :prefix], tokens, x[:, prefix:]] if prefix else [tokens, x]
-        return ops.concatenate(parts, axis=1)
+        if prefix == 0:
+            return ops.concatenate([tokens, x], axis=1)
+        return ops.concatenate([x[:, :prefix], tokens, x[:, prefix:]], axis=1)
 
     def compute_output_shape(self, input_shape):
         batch, length, width = input_shape
-        return (batch, None if length is None else length + self.num_tokens, width)
+        if length is not None:
+            length += self.num_tokens
+        return (batch, length, width)
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -187,25 +200,26 @@ class RegisterTokens(ClassToken):
     Args:
         num_tokens: R.
         num_prefix_tokens: number of tokens, such as CLS, that stay before the registers.
-        initializer: that of the tokens; a truncated normal distribution by default.
+        initializer: initializer of the tokens; a truncated normal distribution by default.
 
     Input: [B, T, E]. Output: [B, T + R, E].
     """
 
     def __init__(self, num_tokens, num_prefix_tokens=0, initializer=None, **kwargs):
-        initializer = initializer or keras.initializers.TruncatedNormal(stddev=0.02)
+        if initializer is None:
+            initializer = keras.initializers.TruncatedNormal(stddev=0.02)
         super().__init__(num_tokens, initializer, **kwargs)
-        self.num_tokens = num_tokens
         self.num_prefix_tokens = num_prefix_tokens
-        self.initializer = initializer
 
 
 def image_size(images):
-    """(height, width) of images [B, H, W, C]: int, or scalar tensors where a graph is traced for
-    any number.
+    """(height, width) of images [B, H, W, C]: ints, or scalar tensors if they are known only when a
+    graph runs.
     """
     size = tuple(images.shape[1:3])
-    return ops.shape(images)[1:3] if None in size else size
+    if None in size:
+        return ops.shape(images)[1:3]
+    return size
 
 
 def patch_grid(image_size, patch_size):

@@ -30,13 +30,15 @@ def sinusoidal_positions(length, width, layout="interleaved", max_wavelength=100
     Returns:
         float32 [T, E].
     """
-    positions = ops.cast(ops.arange(length) + start, "float32")
+    positions = ops.cast(ops.arange(length) + start, "float32")  # [T]
     pairs = ops.arange(width // 2, dtype="float32")
-    angles = positions[:, None] * ops.exp(pairs * (-2.0 * math.log(max_wavelength) / width))
-    sines_and_cosines = [ops.sin(angles), ops.cos(angles)]
+    frequencies = ops.exp(pairs * (-2.0 * math.log(max_wavelength) / width))  # [E/2]
+    angles = positions[:, None] * frequencies  # [T, E/2]
+    sines = ops.sin(angles)
+    cosines = ops.cos(angles)
     if layout == "halves":
-        return ops.concatenate(sines_and_cosines, axis=-1)
-    return ops.reshape(ops.stack(sines_and_cosines, axis=-1), (-1, width))
+        return ops.concatenate([sines, cosines], axis=-1)
+    return ops.reshape(ops.stack([sines, cosines], axis=-1), (-1, width))
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -65,8 +67,10 @@ class SinusoidalPositions(SameShapeLayer):
         _check_width(input_shape[-1], 2)
 
     def call(self, x, start=0):
-        settings = (self.layout, self.max_wavelength, self.offset + start)
-        positions = sinusoidal_positions(*ops.shape(x)[1:], *settings)
+        _, length, width = ops.shape(x)
+        positions = sinusoidal_positions(
+            length, width, self.layout, self.max_wavelength, self.offset + start
+        )
         return x + ops.cast(positions, x.dtype)
 
 
@@ -96,11 +100,14 @@ class SinusoidalGridPositions(SameShapeLayer):
         _check_width(input_shape[-1], 4)
 
     def call(self, x, grid=None):
-        width, grid = x.shape[-1] // 2, grid or self.shape
+        rows, columns = grid or self.shape
+        width = x.shape[-1] // 2
         longest = 10000.0 ** (width / max(1, width - 2))
-        rows, columns = (sinusoidal_positions(length, width, "halves", longest) for length in grid)
-        columns = ops.tile(columns, (grid[0], 1))
-        positions = ops.concatenate([columns, ops.repeat(rows, grid[1], axis=0)], axis=-1)
+        of_rows = sinusoidal_positions(rows, width, "halves", longest)  # [rows, E/2]
+        of_columns = sinusoidal_positions(columns, width, "halves", longest)  # [columns, E/2]
+        of_rows = ops.repeat(of_rows, columns, axis=0)  # [N, E/2]
+        of_columns = ops.tile(of_columns, (rows, 1))  # [N, E/2]
+        positions = ops.concatenate([of_columns, of_rows], axis=-1)  # [N, E]
         return x + ops.cast(positions, x.dtype)
 
 
@@ -139,7 +146,11 @@ class LearnedPositions(SameShapeLayer):
         self.interpolation = interpolation
 
     def build(self, input_shape):
-        positions = self.shape if isinstance(self.shape, Integral) else math.prod(self.shape)
+        if isinstance(self.shape, Integral):
+            positions = self.shape
+        else:
+            rows, columns = self.shape
+            positions = rows * columns
         shape = (self.num_prefix_tokens + positions, input_shape[-1])
         start = keras.initializers.TruncatedNormal(stddev=0.02)
         self.embeddings = self.add_weight(shape, start, name="embeddings")
@@ -148,7 +159,7 @@ class LearnedPositions(SameShapeLayer):
         length = ops.shape(x)[1]
         if isinstance(self.shape, Integral):
             table = self._of_sequence(length, start)
-        elif grid is None or isinstance(length, int) and tuple(grid) == tuple(self.shape):
+        elif grid is None or (isinstance(length, int) and tuple(grid) == tuple(self.shape)):
             table = self.embeddings
         else:
             table = self.resized(grid)
@@ -162,17 +173,20 @@ class LearnedPositions(SameShapeLayer):
 
     def resized(self, grid):
         """The table for another grid: [num_prefix_tokens + rows * columns, E]."""
-        prefix, width = self.embeddings[: self.num_prefix_tokens], self.embeddings.shape[-1]
-        learned = ops.reshape(self.embeddings[self.num_prefix_tokens :], (*self.shape, width))
+        width = self.embeddings.shape[-1]
+        prefix = self.embeddings[: self.num_prefix_tokens]
+        learned = self.embeddings[self.num_prefix_tokens :]
+        learned = ops.reshape(learned, (*self.shape, width))  # [rows, columns, E]
         learned = ops.cast(learned, "float32")
         scale = ops.cast(grid, "float32") / ops.cast(self.shape, "float32")
         resized = ops.image.scale_and_translate(  # unlike `resize`, XLA compiles it on TensorFlow
             learned, (*grid, width), scale, [0.0, 0.0], (0, 1), self.interpolation
         )
-        resized = ops.reshape(ops.cast(resized, prefix.dtype), (-1, width))
+        resized = ops.reshape(ops.cast(resized, prefix.dtype), (-1, width))  # [N, E]
         return ops.concatenate([prefix, resized], axis=0)
 
     def _of_sequence(self, length, start):
+        """The positions of `length` tokens from index `start` on: [T, E]."""
         size = self.embeddings.shape[0]
         if isinstance(length, int) and isinstance(start, int):
             if start + length > size:
@@ -209,7 +223,7 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
         self.num_buckets = num_buckets
         self.max_distance = max_distance
         self.bidirectional = bidirectional
-        exact = num_buckets // (4 if bidirectional else 2)
+        exact = num_buckets // 4 if bidirectional else num_buckets // 2
         if not 1 <= exact < max_distance:
             raise ValueError(
                 "num_buckets // 4 (not bidirectional: // 2) must be positive and less than "
@@ -217,28 +231,34 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
             )
 
     def build(self, queries_shape, keys_shape=None):
-        shape, start = (self.num_buckets, self.num_heads), keras.initializers.RandomNormal(0, 0.02)
-        self.embeddings = self.add_weight(shape, start, name="embeddings")
+        start = keras.initializers.RandomNormal(0, 0.02)
+        self.embeddings = self.add_weight(
+            (self.num_buckets, self.num_heads), start, name="embeddings"
+        )
 
     def call(self, queries, keys):
-        distances = ops.cast(keys, "int32")[:, None, :] - ops.cast(queries, "int32")[:, :, None]
-        biases = ops.take(self.embeddings, self._buckets(distances), axis=0)
-        return ops.cast(ops.transpose(biases, (0, 3, 1, 2)), self.compute_dtype)
+        queries = ops.cast(queries, "int32")
+        keys = ops.cast(keys, "int32")
+        distances = keys[:, None, :] - queries[:, :, None]  # [B, T, S]
+        biases = ops.take(self.embeddings, self._buckets(distances), axis=0)  # [B, T, S, H]
+        biases = ops.transpose(biases, (0, 3, 1, 2))  # [B, H, T, S]
+        return ops.cast(biases, self.compute_dtype)
 
     def compute_output_shape(self, queries_shape, keys_shape=None):
         keys = (keys_shape or queries_shape)[1]
         return (queries_shape[0], self.num_heads, queries_shape[1], keys)
 
     def _buckets(self, distances):
-        """The bucket of each distance, key minus query."""
-        buckets, first = self.num_buckets, 0
+        """The bucket of each distance, key minus query: int [B, T, S]."""
         if self.bidirectional:
-            buckets //= 2
+            buckets = self.num_buckets // 2  # of each direction
             first = ops.where(distances > 0, buckets, 0)
         else:
+            buckets = self.num_buckets
+            first = 0
             distances = ops.minimum(distances, 0)
         distances = ops.abs(distances)
-        exact = buckets // 2
+        exact = buckets // 2  # buckets of one distance each
         far = ops.cast(ops.maximum(distances, exact), "float32") / exact
         far = ops.log(far) / math.log(self.max_distance / exact) * (buckets - exact)
         far = ops.minimum(exact + ops.cast(far, "int32"), buckets - 1)
@@ -251,8 +271,12 @@ def grid_bias(row_positions, column_positions, grid):
     Args:
         grid: (rows, columns); N is their product.
     """
-    rows, columns = (ops.arange(length)[None] for length in grid)
-    rows = row_positions(rows, rows)[:, :, :, None, :, None]
-    columns = column_positions(columns, columns)[:, :, None, :, None]
-    patches = grid[0] * grid[1]
-    return ops.reshape(rows + columns, (1, row_positions.num_heads, patches, patches))
+    rows, columns = grid
+    of_rows = ops.arange(rows)[None]
+    of_rows = row_positions(of_rows, of_rows)  # [1, H, rows, rows]
+    of_columns = ops.arange(columns)[None]
+    of_columns = column_positions(of_columns, of_columns)  # [1, H, columns, columns]
+    # [1, H, rows, columns, rows, columns], each patch with each patch
+    bias = of_rows[:, :, :, None, :, None] + of_columns[:, :, None, :, None]
+    patches = rows * columns
+    return ops.reshape(bias, (1, row_positions.num_heads, patches, patches))

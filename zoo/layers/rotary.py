@@ -46,12 +46,11 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
         self.num_axes = num_axes
 
     def call(self, positions):
-        pairs = self.key_dim // 2 // self.num_axes
+        pairs = self.key_dim // 2 // self.num_axes  # of each axis
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
-        frequencies = ops.exp(
-            ops.arange(pairs, dtype=dtype) * (-math.log(self.max_wavelength) / pairs)
-        )
-        angles = ops.expand_dims(ops.cast(positions, dtype), axis=-1) * frequencies
+        exponents = ops.arange(pairs, dtype=dtype) * (-math.log(self.max_wavelength) / pairs)
+        frequencies = ops.exp(exponents)
+        angles = ops.cast(positions, dtype)[..., None] * frequencies  # [B, T, (A,) pairs]
         batch, length = ops.shape(positions)[:2]
         angles = ops.reshape(angles, (batch, 1, length, self.key_dim // 2))
         cosines_and_sines = ops.concatenate([ops.cos(angles), ops.sin(angles)], axis=-1)
@@ -81,11 +80,12 @@ def rotate(x, angles):
         )
     cosines, sines = ops.split(ops.cast(angles, x.dtype), 2, axis=-1)
     first, second = ops.split(x, 2, axis=-1)
-    turned = [first * cosines - second * sines, first * sines + second * cosines]
-    return ops.concatenate(turned, axis=-1)
+    rotated = [first * cosines - second * sines, first * sines + second * cosines]
+    return ops.concatenate(rotated, axis=-1)
 
 
 def grid_places(grid):
     """(row, column) of each patch of a grid (rows, columns), for `RotaryPositions`: [1, N, 2]."""
-    places = ops.meshgrid(*(ops.arange(length) for length in grid), indexing="ij")
+    rows, columns = grid
+    places = ops.meshgrid(ops.arange(rows), ops.arange(columns), indexing="ij")
     return ops.reshape(ops.stack(places, axis=-1), (1, -1, 2))

@@ -62,12 +62,17 @@ class SSRU(SameShapeLayer):
         self.embed_dim = embed_dim
         self.kernel_initializer = kernel_initializer
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        self.forget_gate = self._dense("forget_gate")
+        self.forget_gate = self._dense("forget_gate", use_bias=True)
         self.candidate = self._dense("candidate", use_bias=False)
 
-    def _dense(self, name, **settings):
-        settings["kernel_initializer"] = own_initializer(self.kernel_initializer)
-        return Dense(self.embed_dim, dtype=self.dtype_policy, name=name, **settings)
+    def _dense(self, name, use_bias):
+        return Dense(
+            self.embed_dim,
+            use_bias=use_bias,
+            kernel_initializer=own_initializer(self.kernel_initializer),
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def build(self, input_shape):
         self.forget_gate.build(input_shape)
@@ -79,9 +84,10 @@ class SSRU(SameShapeLayer):
         forget, new = self._gates(x)
         mask = attention_mask(mask, keys=x)
         if mask is not None:
-            real = position_mask(mask, "an SSRU")[:, 0]
-            forget, new = ops.where(real, forget, 1.0), ops.where(real, new, 0.0)
-        cells = linear_recurrence(forget[:, None], new[:, None])[:, 0]
+            real = position_mask(mask, "an SSRU")[:, 0]  # [B, T, 1]
+            forget = ops.where(real, forget, 1.0)
+            new = ops.where(real, new, 0.0)
+        cells = linear_recurrence(forget[:, None], new[:, None])[:, 0]  # [B, T, E]
         return ops.cast(ops.relu(cells), self.compute_dtype)
 
     def allocate_cache(self, batch_size, length):
@@ -101,10 +107,11 @@ class SSRU(SameShapeLayer):
         """
         forget, new = self._gates(x)
         cell = forget * ops.cast(cache.cell, forget.dtype) + new
-        return ops.cast(ops.relu(cell), self.compute_dtype), State(ops.cast(cell, cache.cell.dtype))
+        outputs = ops.cast(ops.relu(cell), self.compute_dtype)
+        return outputs, State(ops.cast(cell, cache.cell.dtype))
 
     def _gates(self, x):
-        """f_t and (1 - f_t) · W x_t, in float32 or wider."""
+        """f_t and (1 - f_t) · W x_t, [B, T, E] each, in float32 or wider."""
         forget = ops.sigmoid(at_least_float32(self.forget_gate(x)))
         return forget, (1.0 - forget) * at_least_float32(self.candidate(x))
 
@@ -126,20 +133,28 @@ def linear_recurrence(factor, added, levels=4):
     batch, count, _, width = ops.shape(added)
     parts = -(-length // CHUNK_SIZE)
     rows = (batch, count * parts, CHUNK_SIZE, width)
-    factor, added = _doubled(*(ops.reshape(chunks(x, CHUNK_SIZE), rows) for x in (factor, added)))
-    ends = (ops.reshape(x[:, :, -1], (batch, count, parts, width)) for x in (factor, added))
-    ends = linear_recurrence(*ends, levels - 1)
-    before = ops.pad(ends[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0)])
-    added = added + factor * ops.reshape(before, (batch, count * parts, 1, width))
-    return joined(ops.reshape(added, (batch, count, parts, CHUNK_SIZE, width)), length)
+    factor = ops.reshape(chunks(factor, CHUNK_SIZE), rows)
+    added = ops.reshape(chunks(added, CHUNK_SIZE), rows)
+    factor, cells = _doubled(factor, added)
+    # the recurrence over the last cells of all chunks
+    ends = (batch, count, parts, width)
+    last_factor = ops.reshape(factor[:, :, -1], ends)
+    last_cell = ops.reshape(cells[:, :, -1], ends)
+    last_cell = linear_recurrence(last_factor, last_cell, levels - 1)
+    before = ops.pad(last_cell[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0)])
+    before = ops.reshape(before, (batch, count * parts, 1, width))  # of each chunk
+    cells = cells + factor * before
+    return joined(ops.reshape(cells, (batch, count, parts, CHUNK_SIZE, width)), length)
 
 
 def _doubled(factor, added):
     """The recurrence over at most `CHUNK_SIZE` tokens, in steps of 1, 2, 4, ... tokens.
 
-    Returns (the product of the factors up to each token, the cells).
+    Returns:
+        (the product of the factors up to each token, the cells), both [B, N, T, E].
     """
-    length, back = ops.shape(added)[2], 1
+    length = ops.shape(added)[2]
+    back = 1
     while back < CHUNK_SIZE:
         padding = [(0, 0), (0, 0), (back, 0), (0, 0)]
         added = added + factor * ops.pad(added, padding)[:, :, :length]
