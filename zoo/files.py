@@ -1,4 +1,4 @@
-"""Files: atomic writes, of which a killed run leaves no half-written file, and locks."""
+"""Atomic writes, so that a killed run leaves no half-written file, and locks."""
 
 import contextlib
 import os
@@ -16,20 +16,20 @@ class WriteError(UserError):
 
 @contextlib.contextmanager
 def atomic(path):
-    """Writes a file or folder atomically: yields a temporary path, synced to disk and then renamed.
+    """Context with a temporary path, which is then synced to disk and renamed to `path`.
 
     Args:
         path: path of the file or of the new folder; its parent folder is created if needed.
 
     Raises:
-        WriteError: if the disk is full or read-only. The old content of `path` is kept and what was
-            written is deleted.
+        WriteError: if the disk is full or read-only. The old content of `path` is kept, and what
+            was written is deleted.
     """
     path = pathlib.Path(path)
     partial = path.with_name(PARTIAL + path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove(partial)  # of a run that was killed
+        _remove(partial)  # left by a run that was killed
         yield partial
         for part in (partial, *partial.rglob("*")):
             _sync(part)
@@ -50,10 +50,10 @@ def write_text(path, text):
 
 @contextlib.contextmanager
 def locked(path):
-    """Waits until no other process is in this context with the same `pathlib.Path`.
+    """Context that only one process at a time is in; others with the same `pathlib.Path` wait.
 
     Raises:
-        WriteError: if its folder cannot be written to.
+        WriteError: if the folder of the path cannot be written to.
     """
     try:
         import fcntl
@@ -66,7 +66,7 @@ def locked(path):
     except OSError as error:
         raise WriteError(f"{path.parent} cannot be written to: {error.strerror}.") from None
     with file:
-        # Without locks, as some network file systems are, two processes might both make the folder.
+        # On file systems without locks, such as some network file systems, nobody waits.
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -18,33 +18,39 @@ def register_with_keras():
 class _AfterKeras(importlib.abc.MetaPathFinder):
     """Imports these classes after Keras, or after the module of this package that imports Keras.
 
-    They may depend on that module, and cannot be imported before it is complete.
+    The classes may depend on that module, and cannot be imported before it is complete.
     """
 
-    running = 0  # imports of Keras and of our modules, which are nested
+    running = 0  # imports of Keras and of modules of this package, which are nested
 
     def find_spec(self, name, path=None, target=None):
         if name != "keras" and not name.startswith("zoo."):
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        specs = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in specs if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader.exec_module = self._counted(spec.loader.exec_module)
-        return spec
+        for finder in sys.meta_path:
+            if finder is self:
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader.exec_module = self._then_import(spec.loader.exec_module)
+                return spec
+        return None
 
-    def _counted(self, exec_module):
-        def counted(module):
+    def _then_import(self, exec_module):
+        """`exec_module` of a module's loader, followed by the import of the classes."""
+
+        def execute(module):
             self.running += 1
             try:
                 exec_module(module)
             finally:
                 self.running -= 1
-            if "keras" in sys.modules and not self.running and self in sys.meta_path:
+            is_outermost = self.running == 0
+            if is_outermost and "keras" in sys.modules and self in sys.meta_path:
                 sys.meta_path.remove(self)
                 _import_classes()
 
-        return counted
+        return execute
 
 
 def _import_classes():

@@ -10,21 +10,22 @@ _UNNEEDED = ("matplotlib", "sklearn")
 
 
 def import_tensorflow_quietly():
-    """Imports TensorFlow without what it prints at every start, at any log level.
+    """Imports TensorFlow without the messages that it prints at every start.
 
-    It writes to the file descriptor, not to `sys.stderr`, before logging can be configured. What it
-    wrote is printed if the import fails; and with an NVIDIA driver, as it may tell why no GPU is
-    used.
+    It writes them to the file descriptor of `sys.stderr` before logging can be configured. They
+    are printed after all if the import fails, or if there is an NVIDIA driver: they may say why no
+    GPU is used.
 
-    Keras finds no scikit-learn and no matplotlib, which take long to import: its wrappers for
-    scikit-learn and its `plot_image_gallery` raise an error. Both libraries can be imported
-    afterwards.
+    While Keras is imported, scikit-learn and matplotlib, which take long to import, cannot be
+    found. Its wrappers for scikit-learn and its `plot_image_gallery` then raise an error. Both
+    libraries can be imported afterwards.
     """
     if "tensorflow" in sys.modules:
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     sys.stderr.flush()
-    stderr, shows = os.dup(2), True
+    stderr = os.dup(2)
+    shows = True
     hidden = [name for name in _UNNEEDED if name not in sys.modules]
     with tempfile.TemporaryFile() as captured:
         os.dup2(captured.fileno(), 2)
