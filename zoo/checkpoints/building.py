@@ -48,19 +48,19 @@ def head_classes(tensors, class_names, options):
     return [str(index) for index in range(count)], True
 
 
-def create_model(create, settings, options):
+def create_model(create, arguments, options):
     """Calls a function that builds a model.
 
     Args:
         create: function such as `zoo.causal_lm`.
-        settings: its arguments, those of the published model.
+        arguments: its arguments for the published model.
         options: options of `zoo.load`, which override them.
     """
     for name in ("input_shape", "num_classes", "src_lang", "tgt_lang", "shortlist"):
-        if name in options and name not in settings:
+        if name in options and name not in arguments:
             raise ValueError(f"{name} is not an option of this model")
-    settings = {**settings, **options}
+    arguments = {**arguments, **options}
     for name, maximum in _MAXIMA.items():
-        if settings.get(name) is not None:
-            as_number(name, settings[name], int, 1, maximum)
-    return create(**settings)
+        if arguments.get(name) is not None:
+            as_number(name, arguments[name], int, 1, maximum)
+    return create(**arguments)

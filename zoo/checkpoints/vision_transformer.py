@@ -19,14 +19,14 @@ HEAD_LAYERS = ("head", "distillation_head")
 MAX_SIDE = 8192  # of images, in pixels
 
 
-def vit_classifier(tensors, table, settings, preprocessing, options, names=None, ignored=()):
+def vit_classifier(tensors, table, arguments, preprocessing, options, names=None, ignored=()):
     """Builds a Vision Transformer and assigns its weights.
 
     Args:
         tensors, table, ignored: see `zoo.checkpoints.mapping.assign`.
-        settings: arguments of `zoo.vit` that the published model has.
+        arguments: arguments of `zoo.vit` that the published model has.
         preprocessing: `ImagePreprocessing` of the published model.
-        options: options of `zoo.load`, which override `settings`.
+        options: options of `zoo.load`, which override `arguments`.
         names: class names; by default the indices of the classes.
 
     Returns:
@@ -38,22 +38,22 @@ def vit_classifier(tensors, table, settings, preprocessing, options, names=None,
     elif names is None:
         names = [str(index) for index in range(math.prod(shape))]
     names, is_new_head = head_classes(tensors, names, options)
-    model = create_vit(vit, settings, names, options)
-    assign_adapted(model, tensors, table, settings["input_shape"], is_new_head, ignored)
+    model = create_vit(vit, arguments, names, options)
+    assign_adapted(model, tensors, table, arguments["input_shape"], is_new_head, ignored)
     images = preprocessing.with_shape(model.input_shape)
     return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
 
 
-def create_vit(create, settings, names, options):
+def create_vit(create, arguments, names, options):
     """Builds a Vision Transformer by `create`, such as `zoo.vit`; see `create_model`.
 
     The option `input_shape` may be (H, W).
     """
 
     def create_with_channels(input_shape, **others):
-        return create(input_shape=with_channels(input_shape, settings["input_shape"]), **others)
+        return create(input_shape=with_channels(input_shape, arguments["input_shape"]), **others)
 
-    return create_model(create_with_channels, {**settings, "num_classes": len(names)}, options)
+    return create_model(create_with_channels, {**arguments, "num_classes": len(names)}, options)
 
 
 def assign_adapted(model, tensors, table, native, is_new_head, ignored=()):

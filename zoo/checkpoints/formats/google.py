@@ -65,7 +65,7 @@ def load(path, config, tensors, options):
         has_prefix_positions = False
     else:
         size, has_prefix_positions = image_size(tensors, positions, has_class_token, patch_size)
-    settings = {
+    arguments = {
         "input_shape": (*size, channels),
         "patch_size": patch_size,
         "embed_dim": embed_dim,
@@ -79,4 +79,4 @@ def load(path, config, tensors, options):
     }
     half = (0.5,) * channels
     images = ImagePreprocessing(size, channels, mean=half, std=half, resize=size)
-    return vit_classifier(tensors, entries, settings, images, options)
+    return vit_classifier(tensors, entries, arguments, images, options)

@@ -37,7 +37,7 @@ DISTILLED = "embeddings.distillation_token"
 POSITIONS = "embeddings.position_embeddings"
 BLOCK = "encoder.layer.{i}."
 IGNORED = (r"pooler\..*", r"embeddings\.mask_token")
-SETTINGS = {  # argument of `zoo.vit`: its name in config.json, and its default there
+ARGUMENTS = {  # argument of `zoo.vit`: its name in config.json, and its default there
     "patch_size": ("patch_size", 16),
     "embed_dim": ("hidden_size", 768),
     "num_layers": ("num_hidden_layers", 12),
@@ -93,7 +93,7 @@ MODULES = {
     "mlp.fc1": "intermediate.dense",
     "mlp.fc2": "output.dense",
 }
-# The values of settings that have no counterpart in config.json.
+# The values of arguments that have no counterpart in config.json.
 REQUIRED = {
     "pool": "cls",
     "norm": "pre",
@@ -121,30 +121,30 @@ def load(folder, config, tensors, options):
     tensors = tensors.renamed(functools.partial(_renamed, is_dino))
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
-    settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
-    given = settings["patch_size"]
+    arguments = {ours: config.get(*theirs) for ours, theirs in ARGUMENTS.items()}
+    given = arguments["patch_size"]
     patch_size, width = _sides(given)
     if patch_size != width or not isinstance(width, int):
         raise CheckpointError(f"{folder}: patch_size={given!r} is not supported.")
-    settings["patch_size"] = patch_size
+    arguments["patch_size"] = patch_size
     size = _sides(config.get("image_size", 224))
     image_size(tensors, POSITIONS, 2 if model_type == "deit" else 1, patch_size, size)
-    settings["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
-    settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
+    arguments["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
+    arguments["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     table = VIT
     if model_type == "deit":
         table = DEIT_DISTILLED if "cls_classifier.weight" in tensors else DEIT
     elif is_dino:
         table = DINOV2
-        ff_dim = int(settings["embed_dim"] * config.get("mlp_ratio", 4))
+        ff_dim = int(arguments["embed_dim"] * config.get("mlp_ratio", 4))
         if config.get("use_swiglu_ffn"):
             table = {**DINOV2, **GIANT}
             ff_dim = (int(ff_dim * 2 / 3) + 7) // 8 * 8
-            settings["activation"] = "swiglu"
-        settings["ff_dim"] = ff_dim
-        settings["pool"] = "cls+mean"
-        settings["layer_scale"] = 1.0
-        settings["num_registers"] = tensors.shapes.get("embeddings.register_tokens", (1, 0))[1]
+            arguments["activation"] = "swiglu"
+        arguments["ff_dim"] = ff_dim
+        arguments["pool"] = "cls+mean"
+        arguments["layer_scale"] = 1.0
+        arguments["num_registers"] = tensors.shapes.get("embeddings.register_tokens", (1, 0))[1]
     images = preprocessing(folder, config, size)
     bias = table["head/bias"].names[0]
     [classes] = tensors.shape(bias, 1) if bias in tensors else [0]
@@ -153,15 +153,15 @@ def load(folder, config, tensors, options):
     if num_classes is None:
         num_classes = len(names)
     if not num_classes:  # features are the class token, and DeiT's heads are not used
-        settings["pool"] = "cls"
+        arguments["pool"] = "cls"
         if model_type == "deit":
             table = DEIT
     if model_type == "deit":
-        settings["num_class_tokens"] = len(table["class_token/tokens"].names)
-        settings["num_registers"] = 2 - settings["num_class_tokens"]
+        arguments["num_class_tokens"] = len(table["class_token/tokens"].names)
+        arguments["num_registers"] = 2 - arguments["num_class_tokens"]
     if is_dino:  # trained at 518 pixels; its image processor, and so its evaluation, uses 224
         options = {"input_shape": images.image_size, **options}
-    return vit_classifier(tensors, table, settings, images, options, names, IGNORED)
+    return vit_classifier(tensors, table, arguments, images, options, names, IGNORED)
 
 
 def _renamed(is_dino, name):
@@ -197,7 +197,7 @@ def contents(classifier):
     config = {
         "architectures": ["ViTForImageClassification"],
         "model_type": "vit",
-        **{theirs: getattr(vit, ours) for ours, (theirs, _) in SETTINGS.items()},
+        **{theirs: getattr(vit, ours) for ours, (theirs, _) in ARGUMENTS.items()},
         "intermediate_size": vit.ff_dim or 4 * vit.embed_dim,
         "hidden_act": ACTIVATION_NAMES[vit.activation],
         "hidden_dropout_prob": vit.dropout,

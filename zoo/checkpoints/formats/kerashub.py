@@ -62,7 +62,7 @@ def load(folder, config, tensors, options):
     if not config["use_mha_bias"]:
         bias = Source((), lambda: np.zeros(config["hidden_dim"]))
         table = {**table, "encoder_{i}/attention/output_projection/bias": bias}
-    settings = {
+    arguments = {
         "input_shape": tuple(config["image_shape"]),
         "patch_size": config["patch_size"][0],
         "embed_dim": config["hidden_dim"],
@@ -74,8 +74,8 @@ def load(folder, config, tensors, options):
         "num_registers": int(table is DEIT),
         "representation_dim": tensors.shapes.get("pre_logits/bias", (None,))[0],
     }
-    images = preprocessing(settings["input_shape"], converter)
-    return vit_classifier(tensors, table, settings, images, options)
+    images = preprocessing(arguments["input_shape"], converter)
+    return vit_classifier(tensors, table, arguments, images, options)
 
 
 def read_preset(folder):

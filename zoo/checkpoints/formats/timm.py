@@ -86,33 +86,33 @@ def load(path, config, tensors, options):
     config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
     check_settings(tensors.path, config, SUPPORTED)
     class_tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
-    settings = infer(tensors, len(class_tokens), config)
+    arguments = infer(tensors, len(class_tokens), config)
     table = {**TABLE, "class_token/tokens": stacked(*class_tokens)}
     if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
-        table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(settings["embed_dim"]))
-    settings["num_heads"] = config.get("num_heads") or _num_heads(architecture, settings)
-    if not options.get("num_heads", settings["num_heads"]):
+        table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(arguments["embed_dim"]))
+    arguments["num_heads"] = config.get("num_heads") or _num_heads(architecture, arguments)
+    if not options.get("num_heads", arguments["num_heads"]):
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
     # DeiT, or DeiT III and DINOv2
-    is_imagenet = len(class_tokens) == 2 or settings["layer_scale"] is not None
+    is_imagenet = len(class_tokens) == 2 or arguments["layer_scale"] is not None
     return vit_classifier(
         tensors,
         table,
-        settings,
-        preprocessing(tensors.path, config, settings["input_shape"], is_imagenet),
+        arguments,
+        preprocessing(tensors.path, config, arguments["input_shape"], is_imagenet),
         options,
         names=config.get("label_names"),
         ignored=("mask_token", "decoder_pos_embed"),
     )
 
 
-def _num_heads(architecture, settings):
+def _num_heads(architecture, arguments):
     """The number of heads of a model of timm; None if it is unknown."""
     for beginning, count in NUM_HEADS_OF.items():
         if architecture.startswith(beginning):
             return count
-    width = settings["embed_dim"]
-    if width == 1536 and settings["activation"] == "swiglu":  # DINOv2's giant
+    width = arguments["embed_dim"]
+    if width == 1536 and arguments["activation"] == "swiglu":  # DINOv2's giant
         return 24
     return NUM_HEADS.get(width)
 
