@@ -41,7 +41,8 @@ def scores(loaded):
     "make", [small_classifier, small_text_classifier, small_translator, small_generator]
 )
 def test_every_run_can_be_loaded_in_half_precision(make, tmp_path):
-    original, dtype = make(), "mixed_bfloat16" if make is small_translator else "bfloat16"
+    original = make()
+    dtype = "mixed_bfloat16" if make is small_translator else "bfloat16"
     original.save(tmp_path)
     loaded = zoo.load(tmp_path, dtype=dtype)
     assert loaded.model.dtype_policy.name == dtype and loaded.run_folder == tmp_path
@@ -49,7 +50,8 @@ def test_every_run_can_be_loaded_in_half_precision(make, tmp_path):
     kept = {"bfloat16": "bfloat16", "mixed_bfloat16": "float32"}[dtype]
     assert {v.dtype for v in loaded.model.trainable_weights} == {kept}
     # 8 bits of precision, through two blocks with weights of about 0.3.
-    found, expected = scores(loaded), scores(original)
+    found = scores(loaded)
+    expected = scores(original)
     np.testing.assert_allclose(found, expected, atol=0.06)
     assert np.abs(np.subtract(found, expected)).max() > 1e-6, "computed in float32"
 
@@ -120,7 +122,8 @@ HEAD = {"num_classes": 7, "dtype": "bfloat16", "input_shape": (16, 16)}
 )
 def test_a_model_is_built_once(write, options, tmp_path, monkeypatch):
     write(tmp_path / "weights")
-    built, construct = [], keras.Model.__init__
+    built = []
+    construct = keras.Model.__init__
 
     def count(self, *args, **kwargs):
         built.append(self)
@@ -164,8 +167,10 @@ def vit_folder(folder):
 def test_prefixes_of_names_are_removed(write, options, tmp_path, capsys):
     """Prefixes of wrappers are removed; of several models, the averaged one is loaded."""
     folder = write(tmp_path)
-    path, [tensors] = folder / "model.safetensors", [load_file(folder / "model.safetensors")]
-    expected, other = zoo.load(folder, **options), {n: x + 1 for n, x in tensors.items()}
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    expected = zoo.load(folder, **options)
+    other = {n: x + 1 for n, x in tensors.items()}
     for parts, beside in (
         ("module._orig_mod.", {}),
         ("_orig_mod.module.", {}),
@@ -231,7 +236,8 @@ def test_paths_that_do_not_exist(tmp_path, monkeypatch, capsys):
     (tmp_path / "runs").mkdir()
     for path, advice in PATHS.items():
         for command in ("info", "classify", "export"):
-            assert main([command, path, *["a"] * (command != "info")]) == 2
+            others = [] if command == "info" else ["a"]
+            assert main([command, path, *others]) == 2
             error = capsys.readouterr().err
             assert "There is no file or folder" in error and (advice or "") in error
             assert ("Nothing is downloaded" in error) == bool(advice)

@@ -13,7 +13,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 class Hub(http.server.BaseHTTPRequestHandler):
     """Serves `repositories`, {"owner/name": {path: bytes}}; those in `gated` need a token."""
 
-    repositories, gated, asked = {}, (), []
+    repositories = {}
+    gated = ()
+    asked = []
 
     def do_HEAD(self):
         self.do_GET(body=False)
@@ -24,7 +26,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
         file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/([^?]+)", self.path)
         if not (api or file):
             return self._error(404, "EntryNotFound")
-        repository, revision = (api or file).group(1), (api.group(3) if api else file.group(2))
+        repository = (api or file).group(1)
+        revision = api.group(3) if api else file.group(2)
         if repository not in self.repositories:
             return self._error(401, "RepoNotFound")
         if repository in self.gated:

@@ -37,8 +37,11 @@ KINDS = {"float32": 0x404, "float16": 0x402, "intgemm8": 0x4101}
 
 def weights(vocabs, seed=0, **changed):
     """Random tensors of a model whose source and target have `vocabs` tokens."""
-    settings, random, tensors = SETTINGS | changed, np.random.default_rng(seed), {}
-    width, hidden = settings["dim-emb"], settings["transformer-dim-ffn"]
+    settings = SETTINGS | changed
+    random = np.random.default_rng(seed)
+    tensors = {}
+    width = settings["dim-emb"]
+    hidden = settings["transformer-dim-ffn"]
     suffix = "_pre" if "n" in settings["transformer-preprocess"] else ""
 
     def add(name, *shape, mean=0.0, scale=0.3):
@@ -124,13 +127,16 @@ def container(tensors, settings, kind="float32"):
     """The bytes of a .bin file."""
     items = [("special:model.yml", 0x101, None, yml(settings))]
     for name, x in tensors.items():
-        number, data = KINDS["float32"], x.tobytes()
+        number = KINDS["float32"]
+        data = x.tobytes()
         if kind == "float16":
-            number, data = KINDS[kind], x.astype("float16").tobytes()
+            number = KINDS[kind]
+            data = x.astype("float16").tobytes()
         if kind == "intgemm8" and _is_matrix(name):
             _, integers, scale = quantized(x)
             data = integers if "Wemb" in name else integers.T
-            number, data = KINDS[kind], np.ascontiguousarray(data).tobytes() + scale.tobytes()
+            number = KINDS[kind]
+            data = np.ascontiguousarray(data).tobytes() + scale.tobytes()
             items.append((f"{name}_QuantMultA", KINDS["float32"], (1, 1), b"\0\0\1\2"))
         items.append((name, number, x.shape, data))
     shapes = [(len(data),) if shape is None else shape for _, _, shape, data in items]
@@ -163,7 +169,8 @@ def logits(tensors, source, target, **changed):
 
 class _Reference:
     def __init__(self, tensors, settings):
-        self.t, self.settings = {n: x.astype("float64") for n, x in tensors.items()}, settings
+        self.t = {n: x.astype("float64") for n, x in tensors.items()}
+        self.settings = settings
         self.pre = "n" in settings["transformer-preprocess"]
 
     def embed(self, name, ids, before=0):
@@ -188,13 +195,16 @@ class _Reference:
         return self.norm(x + layer(x), name)
 
     def attend(self, name, x, memory, causal=False):
-        heads, width = self.settings["transformer-heads"], x.shape[-1]
+        heads = self.settings["transformer-heads"]
+        width = x.shape[-1]
 
         def split(values, letter):
             values = values @ self.t[f"{name}_W{letter}"] + self.t[f"{name}_b{letter}"]
             return values.reshape(len(values), heads, -1).transpose(1, 0, 2)
 
-        query, key, value = split(x, "q"), split(memory, "k"), split(memory, "v")
+        query = split(x, "q")
+        key = split(memory, "k")
+        value = split(memory, "v")
         scores = query @ key.transpose(0, 2, 1) / np.sqrt(width // heads)
         if causal:
             scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
@@ -211,7 +221,8 @@ class _Reference:
         return x @ self.t[f"{name}_W2"] + self.t[f"{name}_b2"]
 
     def recurrent(self, name, x):
-        cell, cells = 0.0, []
+        cell = 0.0
+        cells = []
         for token in x:
             forget = 1.0 / (1.0 + np.exp(-(token @ self.t[f"{name}_Wf"] + self.t[f"{name}_bf"])))
             cell = forget * cell + (1.0 - forget) * (token @ self.t[f"{name}_W"])
@@ -221,7 +232,8 @@ class _Reference:
     def encode(self, source):
         x = self.embed("encoder_Wemb", source)
         for layer in range(1, self.settings["enc-depth"] + 1):
-            own, ffn = f"encoder_l{layer}_self", f"encoder_l{layer}_ffn"
+            own = f"encoder_l{layer}_self"
+            ffn = f"encoder_l{layer}_ffn"
             x = self.around(x, f"{own}_Wo", lambda y, n=own: self.attend(n, y, y))
             x = self.around(x, f"{ffn}_ffn", lambda y, n=ffn: self.feed_forward(n, y))
         return self.norm(x, "encoder_top") if self.pre else x

@@ -47,7 +47,8 @@ def outcomes(tmp_path_factory):
     }
     url, asked, stop = hub_server.serve(repositories, gated=("me/gated",))
     names = [*repositories, "me/opus@main", "me/no", "me/opus@v9"]
-    empty, online = tmp_path_factory.mktemp("empty"), {"HF_HOME": str(cache), "HF_ENDPOINT": url}
+    empty = tmp_path_factory.mktemp("empty")
+    online = {"HF_HOME": str(cache), "HF_ENDPOINT": url}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tensorflow"])
     with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as processes:

@@ -77,7 +77,9 @@ def test_each_kind_of_model(name, tmp_path):
 
 def check_logits(translator, tensors, sizes, **changed):
     """Tolerance: float32 against float64, logits of a few units."""
-    random, model, pad = np.random.default_rng(1), translator.model, min(sizes)
+    random = np.random.default_rng(1)
+    model = translator.model
+    pad = min(sizes)
     source, target = (np.array([*random.integers(2, size, 7), size - 1, 0]) for size in sizes)
     expected = marian.logits(tensors, source, target, **changed)
     before = np.array([pad, *(target + (target >= pad))])
@@ -124,7 +126,8 @@ def test_archives_that_cannot_be_read(tmp_path):
     """The error names the archive, never the folder in which it was unpacked."""
     write(tmp_path / "m", "npz")
     files = {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()}
-    write_zip(path := tmp_path / "opus.zip", files)
+    path = tmp_path / "opus.zip"
+    write_zip(path, files)
     flipped = bytearray(path.read_bytes())
     flipped[100] ^= 255  # within a compressed file
     one_less = {name: data for name, data in files.items() if name != "trgvocab.spm"}
@@ -150,7 +153,8 @@ def test_archives_that_cannot_be_read(tmp_path):
 @pytest.mark.parametrize("name", ["opus.vocab.yml", "opus.json", "opus.vocab"])
 def test_vocabularies_with_other_ids_and_language_codes(name, tmp_path):
     """As in older releases of OPUS-MT, ids differ from those of the SentencePiece models."""
-    [source, _], folder = vocabularies({}), tmp_path / "m"
+    [source, _] = vocabularies({})
+    folder = tmp_path / "m"
     loaded = sentencepiece.SentencePieceProcessor(model_proto=source)
     pieces = [loaded.id_to_piece(id) for id in range(2, len(loaded))]
     # some libraries split lines at three of them
@@ -233,7 +237,8 @@ def test_which_files_of_a_folder_are_read(files, expected, tmp_path):
 
 
 def test_a_folder_with_a_damaged_file(tmp_path):
-    folder, archive = tmp_path / "m", tmp_path / "m.zip"
+    folder = tmp_path / "m"
+    archive = tmp_path / "m.zip"
     write(folder, "npz")
     whole = (folder / "model.npz").read_bytes()
     for content in (b"", whole[:4], whole[:100], whole[:-100], b"\x1f\x8b" + whole):
@@ -274,9 +279,11 @@ def test_a_shortlist_suppresses_all_other_tokens(tmp_path):
     _, (source, target) = write(tmp_path, "npz", **MODELS["two vocabularies"])
     lists = [sorted(random.choice(target, 3, replace=False)) for _ in range(source - 2)]
     (tmp_path / "lex.s2t.bin").write_bytes(marian.lexicon(lists, always=4))
-    plain, short = zoo.load(tmp_path), zoo.load(tmp_path, shortlist=True)
+    plain = zoo.load(tmp_path)
+    short = zoo.load(tmp_path, shortlist=True)
     plain.jit_compile = short.jit_compile = False
-    pad, end = plain.special_tokens.pad, plain.special_tokens.end
+    pad = plain.special_tokens.pad
+    end = plain.special_tokens.end
     lists = [[id + (id >= pad) for id in tokens] for tokens in [*lists, [], []]]
     lists.insert(pad, [])  # the file has no padding token
     for text in LINES[:1]:
@@ -308,7 +315,8 @@ def test_shortlists_that_cannot_be_used(tmp_path):
     _, (source, _) = write(tmp_path / "m", "npz")
     with pytest.raises(CheckpointError, match="one lexical shortlist: lex"):
         zoo.load(tmp_path / "m", shortlist=True)
-    path, whole = tmp_path / "m" / "lex.s2t.bin", marian.lexicon([[3, 4]] * source, 2)
+    path = tmp_path / "m" / "lex.s2t.bin"
+    whole = marian.lexicon([[3, 4]] * source, 2)
     for content in (b"", b"text", b"text" + whole, whole[:47], whole[:-1], whole + b"\0"):
         path.write_bytes(content)
         with pytest.raises(CheckpointError, match="lex.s2t.bin is damaged"):
@@ -364,7 +372,9 @@ def test_damaged_containers(tmp_path):
     """Each gives an error or the correct tensors; none hangs."""
     tensors = marian.weights([9, 9], **{"dim-emb": 4, "transformer-dim-ffn": 4})
     whole = container(tensors, SETTINGS, "intgemm8")
-    path, random, errors = tmp_path / "model.bin", np.random.default_rng(0), 0
+    path = tmp_path / "model.bin"
+    random = np.random.default_rng(0)
+    errors = 0
     path.write_bytes(whole)
     expected, _ = marian_file.read(path)
     expected = {name: expected[name] for name in expected}

@@ -41,7 +41,8 @@ def loaded(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs(kind, tmp_path):
-    folder, golden = folder_of(tmp_path, kind), KINDS[kind]
+    folder = folder_of(tmp_path, kind)
+    golden = KINDS[kind]
     tokens = drawn.tokens(golden["config"]["vocab_size"])
     if kind == "bert, no head":
         pooled = np.asarray(zoo.load(folder).model(tokens))[..., : drawn.RECORDED]

@@ -50,7 +50,8 @@ def test_every_tensor_has_its_place(case):
     found = {
         variable.path.split("/", 1)[1]: variable.numpy() for variable in translator.model.weights
     }
-    name, path = "model.decoder.layers.1", "decoder_1"
+    name = "model.decoder.layers.1"
+    path = "decoder_1"
     qkv = [tensors[f"{name}.self_attn.{letter}_proj.weight"].T for letter in "qkv"]
     np.testing.assert_array_equal(found[f"{path}/self_attention/qkv/kernel"], np.hstack(qkv))
     key_value = [tensors[f"{name}.encoder_attn.{letter}_proj.bias"] for letter in "kv"]
@@ -76,7 +77,8 @@ def test_saved_and_loaded(case, tmp_path):
 
 
 def test_language_prefixes(marian):
-    plain, spanish = zoo.load(marian), zoo.load(marian, tgt_lang="es")
+    plain = zoo.load(marian)
+    spanish = zoo.load(marian, tgt_lang="es")
     vocab = plain.source_tokenizer.vocab
     [ids] = plain.source_tokenizer.encode([">>es<< the cat"])
     assert ids[0] == vocab[">>es<<"] and [ids] == spanish.source_tokenizer.encode([" the cat"])

@@ -64,7 +64,8 @@ def write_npz(path, golden, change=lambda tensors: tensors):
 
 @pytest.mark.parametrize("kind", HUGGING_FACE)
 def test_hugging_face(kind, tmp_path):
-    golden, images = HUGGING_FACE[kind], drawn.images(32, 32)
+    golden = HUGGING_FACE[kind]
+    images = drawn.images(32, 32)
     folder = write_folder(tmp_path / "model", golden)
     if kind.endswith("no head"):
         found = zoo.load(folder).model(images)
@@ -79,7 +80,8 @@ def test_hugging_face(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", TIMM)
 def test_timm(kind, tmp_path):
-    golden, path = TIMM[kind], tmp_path / "vit.safetensors"
+    golden = TIMM[kind]
+    path = tmp_path / "vit.safetensors"
     save_file(drawn.tensors(golden["shapes"]), path)
     for size, expected in golden["logits"].items():
         height, width = map(int, size.split("x"))
@@ -96,7 +98,8 @@ def in_bfloat16(tensors):
 
 @pytest.mark.parametrize("kind", GOOGLE)
 def test_google(kind, tmp_path):
-    golden, images = GOOGLE[kind], drawn.images(32, 32)
+    golden = GOOGLE[kind]
+    images = drawn.images(32, 32)
     expected = golden["logits"]["32x32"]
     found = zoo.load(write_npz(tmp_path / "a.npz", golden)).model(images)
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
@@ -113,7 +116,8 @@ def test_google_with_a_representation_layer(tmp_path):
     shapes = {**golden["shapes"], "pre_logits/kernel": [24, 24], "pre_logits/bias": [24]}
     shapes |= {"head/kernel": [24, 21843], "head/bias": [21843]}
     path = write_npz(tmp_path / "a.npz", {**golden, "shapes": shapes})
-    model, images = zoo.load(path).model, drawn.images(32, 32)
+    model = zoo.load(path).model
+    images = drawn.images(32, 32)
     tensors = drawn.tensors(shapes)
     hidden = model.features(images)[:, 0] @ tensors["pre_logits/kernel"]
     hidden = np.tanh(hidden + tensors["pre_logits/bias"])
@@ -371,7 +375,8 @@ def test_what_hugging_face_does_not_have(settings, message, tmp_path):
 
 def test_a_new_head_keeps_the_trained_normalization_before_it(tmp_path):
     """As in timm, whose new head follows the same `fc_norm`; of a run too."""
-    golden, path = TIMM["mean"], tmp_path / "vit.safetensors"
+    golden = TIMM["mean"]
+    path = tmp_path / "vit.safetensors"
     save_file(drawn.tensors(golden["shapes"]), path)
     published = zoo.load(path, num_heads=golden["num_heads"])
     published.save(tmp_path / "run")
@@ -391,9 +396,11 @@ def test_a_new_head_keeps_the_trained_normalization_before_it(tmp_path):
     ],
 )
 def test_heads_of_pre_training_are_left_out_and_named(others, tmp_path, capsys):
-    golden, path = TIMM["mean"], tmp_path / "vit.safetensors"
+    golden = TIMM["mean"]
+    path = tmp_path / "vit.safetensors"
     tensors = drawn.tensors({k: v for k, v in golden["shapes"].items() if "head" not in k})
-    found, images = [], drawn.images(32, 32)
+    found = []
+    images = drawn.images(32, 32)
     for beside in ({}, {name: np.ones(3, "float32") for name in others}):
         save_file({**tensors, **beside}, path)
         found.append(zoo.load(path, num_heads=golden["num_heads"]).model(images))
@@ -407,13 +414,15 @@ def test_heads_of_pre_training_are_left_out_and_named(others, tmp_path, capsys):
 
 def test_timm_with_a_representation_layer(tmp_path):
     """As in early versions of timm: tanh of a dense layer before the head."""
-    golden, path = TIMM["distilled"], tmp_path / "vit.safetensors"
+    golden = TIMM["distilled"]
+    path = tmp_path / "vit.safetensors"
     shapes = {k: v for k, v in golden["shapes"].items() if not k.startswith(("dist", "head_dist"))}
     shapes["pos_embed"] = [1, shapes["pos_embed"][1] - 1, 24]
     shapes |= {"pre_logits.fc.weight": [8, 24], "pre_logits.fc.bias": [8], "head.weight": [5, 8]}
     tensors = drawn.tensors(shapes)
     save_file(tensors, path)
-    model, images = zoo.load(path, num_heads=3).model, drawn.images(32, 32)
+    model = zoo.load(path, num_heads=3).model
+    images = drawn.images(32, 32)
     hidden = model.features(images)[:, 0] @ tensors["pre_logits.fc.weight"].T
     hidden = np.tanh(hidden + tensors["pre_logits.fc.bias"])
     expected = hidden @ tensors["head.weight"].T + tensors["head.bias"]

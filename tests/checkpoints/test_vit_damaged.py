@@ -91,7 +91,7 @@ def test_files_of_another_kind(tmp_path):
         CheckpointError, match="a.safetensors has no tensor patch_embed.proj.weight"
     ):
         zoo.load(tmp_path / "a.safetensors")
-    np.savez(tmp_path / "a.npz", **{"conv1": np.ones((3, 3))})
+    np.savez(tmp_path / "a.npz", conv1=np.ones((3, 3)))
     with pytest.raises(CheckpointError, match="a.npz has no tensor embedding/kernel"):
         zoo.load(tmp_path / "a.npz")
     google(tmp_path, lambda tensors: tensors).rename(tmp_path / "b.safetensors")

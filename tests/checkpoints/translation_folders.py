@@ -9,7 +9,9 @@ from safetensors.numpy import save_file
 
 from zoo.data.phrasebook import phrasebook_pairs
 
-E, FF, LENGTH = 8, 12, 64
+E = 8
+FF = 12
+LENGTH = 64
 
 
 def write_marian(folder, **changed):
@@ -21,7 +23,8 @@ def write_marian(folder, **changed):
     for name, side in zip(("source", "target"), sides):
         (folder / f"{name}.spm").write_bytes(side)
     write_json(folder / "vocab.json", {token: id for id, token in enumerate(vocab)})
-    pad, size = len(vocab) - 1, len(vocab)
+    pad = len(vocab) - 1
+    size = len(vocab)
     config = {"model_type": "marian", "activation_function": "swish", "vocab_size": size}
     config |= {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0}
     config |= {"num_beams": 3, "max_length": 16, "share_encoder_decoder_embeddings": True}
@@ -72,14 +75,16 @@ def _write(folder, config, norms=(), **others):
         **config,
     }
     write_json(folder / "config.json", config)
-    random, norms = np.random.default_rng(0), dict(norms)
+    random = np.random.default_rng(0)
+    norms = dict(norms)
     shapes = {"model.shared.weight": [config["vocab_size"], E], **others}
     for coder, layers, attentions in (
         ("encoder", 1, ["self_attn"]),
         ("decoder", 2, ["self_attn", "encoder_attn"]),
     ):
         for layer in range(layers):
-            name, ff = f"model.{coder}.layers.{layer}", config[f"{coder}_ffn_dim"]
+            name = f"model.{coder}.layers.{layer}"
+            ff = config[f"{coder}_ffn_dim"]
             linear = {f"{a}.{p}_proj": [E, E] for a in attentions for p in ("q", "k", "v", "out")}
             linear |= {"fc1": [ff, E], "fc2": [E, ff]}
             for part, shape in linear.items():

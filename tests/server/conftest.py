@@ -38,7 +38,8 @@ def served(home):
     models = load_all([(home / folder).parent for folder in MODELS.values()])
     grpc_address = f"127.0.0.1:{toys.free_port()}"
     limits = {"max_body": MAX_BODY, "max_values": MAX_VALUES, "max_rows": MAX_ROWS}
-    hosts, origins = ["127.0.0.1", "localhost", "[::1]", "*.zoo.example"], ["https://good.example"]
+    hosts = ["127.0.0.1", "localhost", "[::1]", "*.zoo.example"]
+    origins = ["https://good.example"]
     with toys.running(models, hosts, origins, limits, grpc_address=grpc_address) as (url, *_):
         yield Served(url, grpc_address)
 

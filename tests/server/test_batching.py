@@ -91,7 +91,8 @@ def test_a_client_that_went_away_is_not_worked_for():
     gate = toys.Gate()
     limits = {"max_batch": 1, "calls_at_once": 1}
     with toys.running([gate.model], limits=limits) as (url, service, _):
-        clients, queue = [], service.batchers["toy"].queue
+        clients = []
+        queue = service.batchers["toy"].queue
         for x in (1, 2, 3):
             clients.append(toys.connected(url))
             clients[-1].sendall(toys.head(18) + b'{"instances": [%d]}' % x)
@@ -107,7 +108,8 @@ def test_a_client_that_went_away_is_not_worked_for():
 
 
 def test_so_many_calls_at_once():
-    running, most = [], []
+    running = []
+    most = []
 
     def slow(x):
         running.append(x)
@@ -126,7 +128,8 @@ def test_so_many_calls_at_once():
 
 def test_a_long_request_takes_turns_with_others():
     """A short one that comes later waits for one call of the long one, not for all."""
-    calls, open_ = [], threading.Event()
+    calls = []
+    open_ = threading.Event()
 
     def call(x):
         calls.append(len(x))

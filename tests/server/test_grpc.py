@@ -29,7 +29,8 @@ def stub(served):
 
 def request(name, signature="", version=None, **inputs):
     found = predict_pb2.PredictRequest()
-    found.model_spec.name, found.model_spec.signature_name = name, signature
+    found.model_spec.name = name
+    found.model_spec.signature_name = signature
     if version is not None:
         found.model_spec.version.value = version
     for key, value in inputs.items():
@@ -194,7 +195,8 @@ def test_tensors_are_read_correctly_or_refused_by_name(data, own):
     for size in shape:
         proto.tensor_shape.dim.add().size = size
     fill(proto, **{given_: values})
-    count, each = math.prod(shape), 2 if kind.is_complex else 1
+    count = math.prod(shape)
+    each = 2 if kind.is_complex else 1
     is_full = len(values) == count * (kind.size if given_ == "tensor_content" else each)
     if given_ == "tensor_content":
         is_right = is_full and (dtype != "string" or count == 0)
@@ -261,7 +263,8 @@ def test_messages_that_do_not_come_shut_nobody_out():
         grpc.insecure_channel(address) as channel,
     ):
         silent = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
-        wait, calls = concurrent.futures.Future(), []
+        wait = concurrent.futures.Future()
+        calls = []
         for _ in range(8):
             calls.append(silent.future(iter(wait.result, None), timeout=30))
         for call in calls:
@@ -291,7 +294,8 @@ def test_large_messages_do_not_fill_the_memory(home):
     ):
         predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
         predict(request("vit", image_bytes=[b"a"]), timeout=60)
-        before, message = memory("VmRSS"), request("vit", image_bytes=[b"a" * 20_000_000])
+        before = memory("VmRSS")
+        message = request("vit", image_bytes=[b"a" * 20_000_000])
         for call in [clients.submit(predict, message, timeout=60) for _ in range(40)]:
             assert call.exception() is None or "memory for requests" in call.exception().details()
     assert memory("VmHWM") - before < 4 * 8 * 32

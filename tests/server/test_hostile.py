@@ -34,7 +34,8 @@ def test_values_are_counted_before_they_are_parsed(url, value):
 
 def test_all_bodies_together_are_counted():
     """Of twelve bodies of the largest size, eight are in memory."""
-    gate, found = toys.Gate(), []
+    gate = toys.Gate()
+    found = []
     body = json.dumps({"instances": [1.0]}).encode().ljust(100_000)
     limits = {"max_body": 100_000}
 
@@ -108,7 +109,8 @@ def test_connections_that_send_nothing_more_shut_nobody_out(sent):
 
 
 def test_a_request_that_is_worked_on_is_not_closed_for_others():
-    gate, found = toys.Gate(), []
+    gate = toys.Gate()
+    found = []
     with toys.running([gate.model], limits={"max_connections": 5}) as (url, service, _):
         client = threading.Thread(target=lambda: found.append(post(url, {"instances": [1.0]})))
         client.start()
@@ -126,7 +128,8 @@ def test_a_request_that_is_worked_on_is_not_closed_for_others():
 def test_clients_that_do_not_read_do_not_keep_their_answers(limits, more):
     """Also when the server has answered them and has closed its side, but still holds the rest."""
     model = toy(lambda x: {"y": tf.fill([300_000], tf.int64.max)})
-    body, most = b'{"inputs": [1.0]}', limits.get("max_connections", 0)
+    body = b'{"inputs": [1.0]}'
+    most = limits.get("max_connections", 0)
     with toys.running([model], limits=limits) as (url, _, server):
         with contextlib.ExitStack() as stack:
             for _ in range(5):

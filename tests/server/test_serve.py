@@ -112,7 +112,8 @@ def test_a_grace_time_that_is_over(slow):
 @pytest.mark.slow
 def test_a_server_that_is_stopped_while_it_loads_a_model(slow, tmp_path):
     """Quietly; its port is open, and what it loads is being warmed up."""
-    folder, port = shutil.copytree(slow, tmp_path / "toy" / "1"), toys.free_port()
+    folder = shutil.copytree(slow, tmp_path / "toy" / "1")
+    port = toys.free_port()
     toys.write_warm_up_requests(folder, *[{"x": np.float32([0.1])}] * 1000)
     command = [sys.executable, "-m", "zoo", "serve", str(folder), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:

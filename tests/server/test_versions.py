@@ -92,7 +92,9 @@ def test_a_new_version_is_served_and_no_request_is_lost(folder, saved, capsys):
 
 def test_requests_of_the_old_version_are_finished(folder, saved):
     """One that the model works on, and one whose body has not come."""
-    gate, found, body = toys.Gate(), [], b'{"instances": [3.0]}'
+    gate = toys.Gate()
+    found = []
+    body = b'{"instances": [3.0]}'
     with watching(folder, [gate.model]) as url, toys.connected(url) as half_sent:
         half_sent.sendall(toys.head(len(body)))
         client = threading.Thread(target=lambda: found.append(post(url, {"instances": [3.0]})))
@@ -112,7 +114,9 @@ def test_requests_of_the_old_version_are_finished(folder, saved):
 
 def test_a_version_that_cannot_be_loaded_is_told_once(folder, saved, monkeypatch, capsys):
     """It is loaded again only when it changes; until it can be, the old one is served."""
-    looks, loads, told = [], [], []
+    looks = []
+    loads = []
+    told = []
 
     def wait_for_looks():
         before = len(looks)

@@ -109,8 +109,10 @@ class Translator(tf.Module):
         }
 
     def attention(self, texts, translations):
-        source, target = _words(texts), _words(translations)
-        rows, columns = tf.shape(target)[1], tf.shape(source)[1]
+        source = _words(texts)
+        target = _words(translations)
+        rows = tf.shape(target)[1]
+        columns = tf.shape(source)[1]
         weights = tf.linalg.diag(tf.ones([tf.shape(texts)[0], tf.maximum(rows, columns)]))
         return {
             "attention": weights[:, :rows, :columns] * 0.9 + 0.01,
