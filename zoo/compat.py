@@ -1,7 +1,7 @@
-"""Private names of Keras and TensorFlow, each with the reason why no public name does.
+"""The private names of Keras and TensorFlow that this package uses, and what each is needed for.
 
-This is the only file that uses any, as `tests/test_imports.py` checks. All of them were checked
-with Keras 3.15.1 and TensorFlow 2.21; check them again before an update of either.
+No other file uses private names, as `tests/test_imports.py` checks. These were checked with Keras
+3.15.1 and TensorFlow 2.21. Check them again before you update one of the two.
 """
 
 import contextlib
@@ -17,26 +17,32 @@ from keras.src.layers.layer import CallContext
 
 # `RandomInitializer` is the base class of initializers that draw random numbers.
 
-# `get_keras_mask(tensor)` is the mask that a layer attached to its output, or None: Keras passes it
-# to the argument `mask` of a layer, but tells nobody the mask of one of several inputs.
+# `get_keras_mask(tensor)` returns the mask that a layer attached to its output, or None. Keras
+# passes the mask of the first input to a layer's argument `mask`; this gives that of any input.
 
 
 def without_autocast():
-    """Context: variables are read as stored; ``Layer(autocast=False)`` is for all of its calls."""
+    """A context in which variables are not cast to the compute dtype.
+
+    ``Layer(autocast=False)`` would hold for all calls of a layer.
+    """
     return AutocastScope(None)
 
 
 def call_training():
-    """The `training` argument of the outermost layer call, for methods without it; or None."""
+    """Returns `training` of the outermost layer call, None outside of one.
+
+    A method other than `call` is not given it.
+    """
     context = global_state.get_global_attribute("current_call_ctx")
     return None if context is None else context.get_value("training")
 
 
 @contextlib.contextmanager
 def call_context(training):
-    """Layers called within get `training`, also if a call runs with another; None changes nothing.
+    """A context in which layers are called with this `training`; None changes nothing.
 
-    Only `Layer.__call__` opens such a context: `fit` on JAX runs `Layer.stateless_call` instead.
+    Keras opens one in `Layer.__call__`, but on JAX, `fit` runs `Layer.stateless_call` instead.
     """
     if training is None:
         yield
@@ -52,7 +58,7 @@ def call_context(training):
 
 
 def in_xla_context():
-    """Whether XLA will compile the TensorFlow graph that is being made: nothing public tells."""
+    """Whether XLA will compile the TensorFlow graph that is being traced."""
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util
 
@@ -60,10 +66,10 @@ def in_xla_context():
 
 
 def graph_around_loop():
-    """The graph around the TensorFlow loop that is being traced: nothing public tells.
+    """Returns the graph around the TensorFlow loop that is being traced.
 
-    None outside of loops, and in a stateless scope of Keras, in which variables may be tensors of
-    the loop.
+    It is None outside of loops, and in a stateless scope of Keras, where variables may be tensors
+    of the loop.
     """
     import tensorflow as tf
     from tensorflow.python.ops import control_flow_util_v2
@@ -82,20 +88,28 @@ def maximum(x, axis, keepdims=False):
 
 
 def all_layers(layer):
-    """A layer or model itself and all layers within it; `Model.layers` has the outermost only."""
+    """Lists a layer or model and all layers within it; `Model.layers` has the outermost only."""
     return layer._flatten_layers()
 
 
 def outermost_layers(layer):
-    """`Model.layers`, for layers as well: those of its attributes, in the order of creation."""
+    """`Model.layers` of any layer: the layers in its attributes, in the order of creation."""
     return layer._flatten_layers(include_self=False, recursive=False)
+
+
+def stored_matrix(layer):
+    """Returns the variable of a dense or embedding layer.
+
+    The property `kernel` adds LoRA's update, and fails for int8.
+    """
+    return layer._kernel if hasattr(layer, "_kernel") else layer._embeddings
 
 
 # --- training ------------------------------------------------------------------------------------
 
 
 class TrainingModel(keras.Model):
-    """A `keras.Model` with steps of its own: public names of what `fit` keeps for them."""
+    """Base class of a model with its own training step: public names of what `fit` uses."""
 
     regularization_parts = 1  # `compute_loss` divides the losses that layers add by this number
 
@@ -105,7 +119,12 @@ class TrainingModel(keras.Model):
         return self._compile_metrics
 
     def build_losses_and_metrics(self, step, batch):
-        """Builds what Keras builds in the first step, without one: `batch` has `KerasTensor`s."""
+        """Builds the losses and metrics without a first step.
+
+        Args:
+            step: function of a batch, the training step.
+            batch: `keras.KerasTensor`s.
+        """
         parts = (self._compile_loss, self._compile_metrics)
         if any(part is not None and not part.built for part in parts):
             compute_output_spec(step, batch)
@@ -120,7 +139,7 @@ class TrainingModel(keras.Model):
 
 
 def compile_arguments(model):
-    """The arguments with which a model was compiled; `Model.get_compile_config` makes them JSON."""
+    """Returns the arguments of `compile` as objects; `Model.get_compile_config` returns JSON."""
     arguments = {
         "optimizer": model.optimizer,
         "loss": model.loss,
@@ -139,13 +158,13 @@ def compile_arguments(model):
 
 
 def leave_gradients_as_they_are(optimizer):
-    """Makes an optimizer not sum gradients over the replicas, which Keras does after it clips."""
+    """Stops an optimizer from summing gradients over the replicas, as Keras does after clipping."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     optimizer._all_reduce_sum_gradients = list
 
 
 class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
-    """Swaps without rounding: on TensorFlow, Keras swaps by adding and subtracting."""
+    """Swaps exactly. On TensorFlow, Keras swaps by adding and subtracting, which rounds."""
 
     def _tf_swap_variables(self, optimizer):
         import tensorflow as tf
@@ -162,19 +181,19 @@ class SwapEMAWeights(keras.callbacks.SwapEMAWeights):
 
 
 def higher_is_better(metric):
-    """The metric, of which Keras's callbacks with ``mode="auto"`` know this."""
+    """Returns `metric`; Keras's callbacks with ``mode="auto"`` then know that higher is better."""
     metric._direction = "up"
     return metric
 
 
 class DecayInUpdate:
-    """Mixin for optimizers that apply the weight decay in `update_step`, each variable its own."""
+    """Mixin for optimizers that apply weight decay to each variable in `update_step`."""
 
     def _apply_weight_decay(self, variables):
         pass
 
     def has_decay(self, variable):
-        """Whether the weight decay applies to a variable."""
+        """Whether weight decay applies to a variable."""
         return self.weight_decay is not None and self._use_weight_decay(variable)
 
     def index_of(self, variable):
@@ -183,7 +202,7 @@ class DecayInUpdate:
 
 
 def loss_of_function(function):
-    """A `keras.losses.Loss` of a function of (labels, outputs), as `compile` makes one."""
+    """Makes a `keras.losses.Loss` of a function of (labels, outputs), as `compile` does."""
     from keras.src.losses.losses import LossFunctionWrapper
 
     return LossFunctionWrapper(function)
@@ -193,7 +212,11 @@ def loss_of_function(function):
 
 
 def expand_slurm_nodes(nodes, tasks_per_node):
-    """Pairs (node, number of tasks) of SLURM's "n[1-2],m" and "2(x2),1"; else a ValueError."""
+    """Returns pairs (node, number of tasks) for SLURM's "n[1-2],m" and "2(x2),1".
+
+    Raises:
+        ValueError: if SLURM's texts are not understood.
+    """
     from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver as slurm
 
     counts = slurm.expand_tasks_per_node(tasks_per_node)
@@ -201,7 +224,7 @@ def expand_slurm_nodes(nodes, tasks_per_node):
 
 
 def num_coordinated_workers():
-    """The number of workers that TensorFlow's coordination service knows; 0 without one."""
+    """Returns the number of workers in TensorFlow's coordination service; 0 without a service."""
     from tensorflow.python.eager import context
 
     service = context.context().coordination_service
@@ -209,13 +232,8 @@ def num_coordinated_workers():
 
 
 def abort_other_workers(message):
-    """Makes the coordination service end collective operations of all workers with a message."""
+    """Ends the collective operations of all workers with an error of this message."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 
     context.context().report_error_to_cluster(tf.errors.ABORTED, message)
-
-
-def stored_matrix(layer):
-    """The variable of a dense or embedding layer: `kernel` is with LoRA, and refuses int8."""
-    return layer._kernel if hasattr(layer, "_kernel") else layer._embeddings
