@@ -19,7 +19,8 @@ import tempfile
 import turns
 
 ROOT = pathlib.Path(__file__).parents[1]
-BATCH, SINGLES = 32, 50
+BATCH = 32
+SINGLES = 50  # items that are computed one at a time
 FORMATS = {
     "SavedModel": ("saved_model", None),
     "SavedModel, bfloat16": ("saved_model", "bfloat16"),
@@ -32,14 +33,20 @@ FORMATS = {
     "CTranslate2": ("ctranslate2", None),
     "CTranslate2, int8": ("ctranslate2", "int8"),
 }
-IMAGES_ONLY, TEXTS_ONLY = ("onnx", "litert"), ("ctranslate2",)
+IMAGES_ONLY = ("onnx", "litert")
+TEXTS_ONLY = ("ctranslate2",)
 
 
 def cases(run_folder, exports, count):
-    cases, formats = [], ("zoo", *formats_of(run_folder))
+    cases = []
+    formats = ("zoo", *formats_of(run_folder))
     for batch_size, items in ((BATCH, count), (1, min(count, SINGLES))):
-        settings = {"run_folder": str(run_folder), "exports": str(exports), "count": items}
-        settings["batch_size"] = batch_size
+        settings = {
+            "run_folder": str(run_folder),
+            "exports": str(exports),
+            "count": items,
+            "batch_size": batch_size,
+        }
         cases.append(turns.Case(f"batch {batch_size}", settings, formats, items, "items"))
     return cases
 
@@ -54,9 +61,12 @@ def prepare(folder, all_settings):
     for name in formats_of(all_settings[0]["run_folder"]):
         format, dtype = FORMATS[name]
         path = pathlib.Path(all_settings[0]["exports"]) / name / "1"
-        model_dtype, export_dtype = (dtype, None) if format == "saved_model" else (None, dtype)
-        loaded = zoo.load(all_settings[0]["run_folder"], dtype=model_dtype)
-        zoo.export(loaded, path, format=format, dtype=export_dtype)
+        if format == "saved_model":
+            loaded = zoo.load(all_settings[0]["run_folder"], dtype=dtype)
+            zoo.export(loaded, path)
+        else:
+            loaded = zoo.load(all_settings[0]["run_folder"])
+            zoo.export(loaded, path, format=format, dtype=dtype)
 
 
 def test_data(run_folder, count):
@@ -75,8 +85,7 @@ def test_data(run_folder, count):
     config = config(**{name: settings[name] for name in names})
     data = load_images(config)
     shown = sample(data.test, count)
-    pixels, labels = shown.pixels, shown.labels
-    return list(pixels), [data.class_names[label] for label in labels]
+    return list(shown.pixels), [data.class_names[label] for label in shown.labels]
 
 
 def formats_of(run_folder):
@@ -122,8 +131,11 @@ def function_of(name, run_folder, exports):
         import zoo
 
         loaded = zoo.load(run_folder)
-        return (lambda images: [best for [(best, _)] in loaded(images)]) if is_image else loaded
-    format, folder = FORMATS[name][0], exports / name / "1"
+        if not is_image:
+            return loaded
+        return lambda images: [best for [(best, _)] in loaded(images)]
+    format, _ = FORMATS[name]
+    folder = exports / name / "1"
     if format == "saved_model":
         return saved_model_function(folder, is_image)
     if not is_image:
@@ -156,15 +168,16 @@ def saved_model_function(folder, is_image):
     if not is_image:
         import tensorflow_text  # noqa: F401  has the operations of the tokenizer
     loaded = tf.saved_model.load(str(folder))
-    names = ("serving_default", "texts", "translations")
-    name, given, output = ("pixels", "pixels", "labels") if is_image else names
 
-    def answer(items, loaded=loaded):  # keeps a reference, which its functions need
-        batch = tf.constant(np.stack(items) if is_image else items)
-        results = loaded.signatures[name](**{given: batch})
-        return [best.decode() for best in results[output][:, 0].numpy()]
+    def classify(images):
+        results = loaded.signatures["pixels"](pixels=tf.constant(np.stack(images)))
+        return [best.decode() for best in results["labels"][:, 0].numpy()]
 
-    return answer
+    def translate(texts):
+        results = loaded.signatures["serving_default"](texts=tf.constant(texts))
+        return [best.decode() for best in results["translations"][:, 0].numpy()]
+
+    return classify if is_image else translate
 
 
 def megabytes(folder):
@@ -185,7 +198,8 @@ if __name__ == "__main__":
         turns.run(__file__, cases(args.run_folder, exports, args.count), args)
         print("\n| format | MB | exact | BLEU |\n|---|---|---|---|")
         for path in sorted(pathlib.Path(exports).glob("*.json")):
-            values, folder = json.loads(path.read_text()), pathlib.Path(exports) / path.stem
-            size = megabytes(args.run_folder if path.stem == "zoo" else folder)
+            values = json.loads(path.read_text())
+            is_run = path.stem == "zoo"
+            size = megabytes(args.run_folder if is_run else pathlib.Path(exports) / path.stem)
             bleu = f"{values['BLEU']:.2f}" if "BLEU" in values else ""
             print(f"| {path.stem} | {size:.2f} | {values['exact']:.1%} | {bleu} |")

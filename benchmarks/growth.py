@@ -49,9 +49,11 @@ def training(sizes, length, tokens):
 def attention(run, causal, length):
     name = f"{'causal ' if causal else ''}attention, {run}, {length} tokens"
     settings = {"run": run, "causal": causal, "length": length}
-    operations, numbers = (2 if causal else 4) * length**2 * WIDTH, 4 * length * WIDTH
+    operations = (2 if causal else 4) * length**2 * WIDTH
+    numbers = 4 * length * WIDTH  # queries, keys, values and outputs
     if run != "forward":
-        operations, numbers = 3 * operations, 2 * numbers
+        operations *= 3
+        numbers *= 2
     return turns.Case(name, settings, KINDS, length, "tokens", operations, 4 * numbers)
 
 

@@ -36,7 +36,8 @@ class Model:
     def predict(self, instances):
         """The predictions for a list of strings, or of {"b64": ...}, as lists and dicts."""
         rows = [x if isinstance(x, str) else base64.b64decode(x["b64"]) for x in instances]
-        outputs = self._signature(**{self._input: tf.constant(rows)})
+        named = {self._input: tf.constant(rows)}
+        outputs = self._signature(**named)
         columns = {name: as_text(value.numpy().tolist()) for name, value in outputs.items()}
         if len(columns) == 1:
             return next(iter(columns.values()))

@@ -93,8 +93,9 @@ def main():
         print(f"\n{step.name}: {step.milliseconds:.1f} ms, {step.parameters:,} parameters")
         print(f"  ({step.source})")
         for network in NETWORKS:
-            rest = (step.milliseconds, network.gpus, network.gigabytes)
-            four, two = (times_faster(step.parameters, *rest, size) for size in (GRADIENT, 2))
+            figures = (step.parameters, step.milliseconds, network.gpus, network.gigabytes)
+            four = times_faster(*figures)
+            two = times_faster(*figures, bytes_each=2)
             print(
                 f"  {network.name}: {four:.2f} of {network.gpus} "
                 f"(with gradients of 2 bytes: {two:.2f}; {network.source})"

@@ -124,7 +124,10 @@ class Load:
         self.by_name = collections.defaultdict(list)
         for name, instance, prediction in answers:
             self.by_name[name].append((instance, prediction))
-        self.latencies, self.items, self.wrong, self.lost = [], 0, [], []
+        self.latencies = []
+        self.items = 0
+        self.wrong = []
+        self.lost = []
         self.end = 0.0
 
     async def client(self, seed):
@@ -161,15 +164,20 @@ class Load:
         """Runs the clients; returns the server's memory in MB after 10 s and at the end, and the
         results of invalid requests."""
         self.end = time.monotonic() + seconds
-        memory, results = [], []
+        memory = []
+        results = []
 
         async def measure_memory():
-            for wait in (min(10.0, seconds / 2), seconds - min(10.0, seconds / 2)):
+            first = min(10.0, seconds / 2)
+            for wait in (first, seconds - first):
                 await asyncio.sleep(wait)
                 memory.append(process.memory_info().rss / 1e6)
 
-        work = [self.client(seed) for seed in range(clients)] + [measure_memory()]
-        await asyncio.gather(*work, *([self.bad_client(results)] if with_bad else []))
+        work = [self.client(seed) for seed in range(clients)]
+        work.append(measure_memory())
+        if with_bad:
+            work.append(self.bad_client(results))
+        await asyncio.gather(*work)
         return memory, results
 
 
@@ -181,7 +189,8 @@ def start_server(command):
     )
     for line in server.stdout:
         print(line, end="")
-        if match := re.search(r"Serving at (http\S+)/", line):
+        match = re.search(r"Serving at (http\S+)/", line)
+        if match:
             return server, match[1]
     raise SystemExit("The server did not start.")
 
@@ -223,9 +232,10 @@ def measure_started(server, url, args, answers, with_bad):
     load = Load(url, answers)
     memory, _ = asyncio.run(load.run(args.clients, args.seconds, process))
     report(f"{args.clients} clients", load, args.seconds, memory)
-    problems = load.wrong + load.lost
+    problems = [*load.wrong, *load.lost]
     if with_bad:
-        mixed, seconds = Load(url, answers), min(10.0, args.seconds)
+        mixed = Load(url, answers)
+        seconds = min(10.0, args.seconds)
         memory, results = asyncio.run(mixed.run(args.clients, seconds, process, with_bad=True))
         report("with invalid requests", mixed, seconds, memory)
         wrong = [result for result in results if result]
@@ -236,7 +246,9 @@ def measure_started(server, url, args, answers, with_bad):
     server.send_signal(signal.SIGTERM)
     status = server.wait(60)
     print(f"exit status of the server after SIGTERM: {status}")
-    return load, problems + ([f"status {status}"] if status else [])
+    if status:
+        problems.append(f"status {status}")
+    return load, problems
 
 
 def table(loads, seconds):
@@ -245,11 +257,10 @@ def table(loads, seconds):
     lines.append("|---|---|---|---|")
     for name, rounds in loads.items():
         rates = sorted(len(load.latencies) / seconds for load in rounds)
-        half, tail = (
-            statistics.median(percentile(load.latencies, share) for load in rounds)
-            for share in (0.5, 0.99)
-        )
-        wrong, lost = (sum(len(getattr(x, kind)) for x in rounds) for kind in ("wrong", "lost"))
+        half = statistics.median(percentile(load.latencies, 0.5) for load in rounds)
+        tail = statistics.median(percentile(load.latencies, 0.99) for load in rounds)
+        wrong = sum(len(load.wrong) for load in rounds)
+        lost = sum(len(load.lost) for load in rounds)
         rate = f"{statistics.median(rates):.0f} ({rates[0]:.0f} to {rates[-1]:.0f})"
         lines.append(f"| {name} | {rate} | {half:.2f} s, {tail:.2f} s | {wrong}, {lost} |")
     return "\n".join(lines)
@@ -266,12 +277,14 @@ def main():
     if args.compare_starlette:
         plain = str(pathlib.Path(__file__).with_name("plain_server.py"))
         commands["Starlette"] = [plain, *args.folders]
-    loads, problems = collections.defaultdict(list), []
+    loads = collections.defaultdict(list)
+    problems = []
     for _ in range(args.rounds):
         for name, command in commands.items():
             load, failures = measure(command, args, answers, with_bad=name == "zoo")
             loads[name].append(load)
-            problems += failures if name == "zoo" else []  # the exit status is that of the zoo
+            if name == "zoo":  # the exit status of this program is that of the zoo
+                problems += failures
     if args.compare_starlette:
         print(table(loads, args.seconds))
     return int(bool(problems))

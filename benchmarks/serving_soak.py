@@ -66,12 +66,15 @@ def watch(url, pid, end):
 
     The seconds are infinite if /healthz or /readyz do not answer 200.
     """
-    process, looks = psutil.Process(pid), []
+    process = psutil.Process(pid)
+    looks = []
+    now = time.monotonic()
     with contextlib.suppress(psutil.NoSuchProcess):
-        while (now := time.monotonic()) < end:
+        while now < end:
             seconds = max(health(url, path) for path in ("/healthz", "/readyz"))
             looks.append((now, seconds, process.memory_info().rss / 1e6))
             time.sleep(max(0.0, now + PAUSE - time.monotonic()))
+            now = time.monotonic()
     return looks
 
 
@@ -136,11 +139,14 @@ def measured(good, samples, start, end):
 
 def judged(phases, samples, hostile, flat_from):
     """[(criterion, whether it held, figures)]."""
-    wrong, lost = (sum(phase[name] for phase in phases.values()) for name in ("wrong", "lost"))
+    wrong = sum(phase["wrong"] for phase in phases.values())
+    lost = sum(phase["lost"] for phase in phases.values())
     slowest = max(seconds for _, seconds, _ in samples)
     memory = [rss for moment, _, rss in samples if moment >= flat_from]
-    low, high = min(memory), max(memory)
-    before, after = (phases[name]["answered per second"] for name in ("before", "after"))
+    lowest = min(memory)
+    highest = max(memory)
+    before = phases["before"]["answered per second"]
+    after = phases["after"]["answered per second"]
     failures = sum(counts["500"] for counts in hostile.results.values())
     return [
         ("No answer is wrong.", wrong == 0, f"{wrong} wrong"),
@@ -152,8 +158,8 @@ def judged(phases, samples, hostile, flat_from):
         ),
         (
             f"Memory is flat within {FLAT - 1:.0%} after a minute of hostile requests.",
-            high <= FLAT * low,
-            f"{low:.0f} to {high:.0f} MB",
+            highest <= FLAT * lowest,
+            f"{lowest:.0f} to {highest:.0f} MB",
         ),
         (
             f"{SETTLE:g} s after the last hostile request, the rate is at least {SHARE:.0%} "
@@ -188,7 +194,8 @@ def markdown(phases, memory, hostile, criteria):
 def plot(path, good, samples, times):
     from matplotlib.figure import Figure
 
-    start, width = samples[0][0], 5.0
+    start, *_ = samples[0]
+    width = 5.0  # seconds
     figure = Figure((8, 5), layout="constrained")
     rate, memory = figure.subplots(2, sharex=True)
     edges = np.arange(start, times[-1] + width, width)
@@ -211,9 +218,11 @@ def main():
     with spawn.Pool(1) as other:
         answers = other.apply(known_answers, (args.folders,))
     server, url = start_server(["-m", "zoo", "serve", *args.folders, "--port", "0"])
-    good, hostile = Good(url, answers), Hostile(url, answers, args.seed)
+    good = Good(url, answers)
+    hostile = Hostile(url, answers, args.seed)
     settle = min(SETTLE, args.quiet_seconds)
-    durations = [args.quiet_seconds] * 2 + [60 * args.minutes, settle + args.quiet_seconds]
+    quiet = args.quiet_seconds
+    durations = [quiet, quiet, 60 * args.minutes, settle + quiet]
     start = time.monotonic()
     times = [float(start + past) for past in np.cumsum(durations)]
     try:

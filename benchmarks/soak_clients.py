@@ -28,7 +28,8 @@ class Good:
         self._answers = collections.defaultdict(list)
         for name, instance, prediction in answers:
             self._answers[name].append((instance, prediction))
-        self.results, self.reasons = [], []
+        self.results = []
+        self.reasons = []
 
     async def client(self, seed, end):
         """Sends requests of one to three instances until `end`."""
@@ -100,7 +101,8 @@ class Hostile:
         """Sends requests until it is cancelled."""
         async with httpx.AsyncClient(timeout=120) as client:
             while True:
-                kind, name = next(self._next), self._choice.choice(sorted(self._instances))
+                kind = next(self._next)
+                name = self._choice.choice(sorted(self._instances))
                 try:
                     got = await self._kinds[kind](client, name, kind)
                 except asyncio.CancelledError:
@@ -214,7 +216,8 @@ class Hostile:
 
 def bodies():
     """{kind of hostile request: (its body, its headers)}."""
-    wide, empty = Image.new("L", (7000, 7000)), {}
+    wide = Image.new("L", (7000, 7000))
+    empty = {}
     jpeg = encoded(wide, "JPEG", progressive=True)
     scan = jpeg[jpeg.rindex(b"\xff\xda") : -2]
     gif = encoded(wide, "GIF")

@@ -13,10 +13,12 @@ import sys
 import turns
 
 ROOT = pathlib.Path(__file__).parents[1]
-IMPORTS = {"import zoo": "import zoo", "import keras": "import keras"}
-IMPORTS["import zoo, build a model"] = (
-    "import zoo; zoo.vit('Ti/4', input_shape=(32, 32, 3), num_classes=10)"
-)
+BUILD = "import zoo; zoo.vit('Ti/4', input_shape=(32, 32, 3), num_classes=10)"
+IMPORTS = {
+    "import zoo": "import zoo",
+    "import keras": "import keras",
+    "import zoo, build a model": BUILD,
+}
 RECIPES = {"vit_cifar10.py": "digits", "translate.py": "phrasebook"}
 # Ends the process after the first step of a recipe.
 FIRST_STEP = """
@@ -55,9 +57,15 @@ def prepare(folder, all_settings):
 
     texts = [text for pair in phrasebook_pairs(1000) for text in pair]
     tokenizer = train_tokenizer(texts, "bpe", 500)
-    size = tokenizer.vocab_size
-    sizes = {"embed_dim": 128, "num_heads": 4, "num_layers": 4, "ff_dim": 256, "shared": "all"}
-    model = zoo.transformer(source_vocab_size=size, target_vocab_size=size, **sizes)
+    model = zoo.transformer(
+        source_vocab_size=tokenizer.vocab_size,
+        target_vocab_size=tokenizer.vocab_size,
+        embed_dim=128,
+        num_heads=4,
+        num_layers=4,
+        ff_dim=256,
+        shared="all",
+    )
     Translator(model, tokenizer, tokenizer).save(pathlib.Path(folder) / "run")
 
 

@@ -99,7 +99,8 @@ LARGE = {
 
 def odd_texts(each=100):
     """{kind: texts}: the hand-made ones, mixtures of them, and characters of all of Unicode."""
-    draw, texts = random.Random(1), {}
+    draw = random.Random(1)
+    texts = {}
     for kind, samples in ODD.items():
         texts[kind] = [*samples]
         while len(texts[kind]) < each:
@@ -113,7 +114,9 @@ def odd_texts(each=100):
 
 def texts_of(paths, count):
     """{name: texts}: lines of files, and the odd ones, `count` in all."""
-    odd, draw, texts = odd_texts(), random.Random(0), {}
+    odd = odd_texts()
+    draw = random.Random(0)
+    texts = {}
     files = {path.name: path.read_text("utf-8").splitlines() for path in paths}
     left = count - sum(map(len, odd.values()))
     for index, name in enumerate(sorted(files, key=lambda name: len(files[name]))):
@@ -165,7 +168,9 @@ def main():
     print(f"{len(together):,} texts")
     print("| tokenizer | other ids | other texts | graph / Python | 63 KB |\n|---|---|---|---|---|")
     for name, tokenizer in tokenizers_of(args, together):
-        graph, other, decoded = TextGraph(tokenizer), {}, 0
+        graph = TextGraph(tokenizer)
+        other = {}
+        decoded = 0
         for kind, some in texts.items():
             expected = tokenizer.encode(some)
             found = graph.encode(tf.constant(some)).to_list()
@@ -176,8 +181,10 @@ def main():
             decoded += sum(map(str.__ne__, answers, tokenizer.decode(expected)))
         ratio = seconds(graph.encode, tf.constant(together)) / seconds(tokenizer.encode, together)
         large = max(seconds(graph.encode, tf.constant([text])) for text in LARGE.values())
-        shown = ", ".join(f"{kind} {count}" for kind, count in other.items())
-        shown = f"{sum(other.values())}{f' ({shown})' if shown else ''}"
+        shown = str(sum(other.values()))
+        if other:
+            kinds = ", ".join(f"{kind} {count}" for kind, count in other.items())
+            shown += f" ({kinds})"
         print(f"| {name} | {shown} | {decoded} | {ratio:.2f} | {1000 * large:.0f} ms |", flush=True)
 
 

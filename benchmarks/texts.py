@@ -30,7 +30,8 @@ def prepare(folder, all_settings):
     import zoo
     from zoo.text.saved_tokenizers import save_tokenizer
 
-    folder, translator = pathlib.Path(folder), zoo.load(all_settings[0]["run_folder"])
+    folder = pathlib.Path(folder)
+    translator = zoo.load(all_settings[0]["run_folder"])
     special = translator.special_tokens
     translation.write_ctranslate2(translator.model, special, folder / "ctranslate2")
     save_tokenizer(translator.source_tokenizer, folder, "source")
@@ -63,20 +64,32 @@ def in_ctranslate2(folder, run_folder, texts, dtype="float32"):
     from zoo.text.saved_tokenizers import load_tokenizer  # which does not import TensorFlow
 
     folder = pathlib.Path(folder)
-    source, target = (load_tokenizer(folder, side) for side in ("source", "target"))
+    source = load_tokenizer(folder, "source")
+    target = load_tokenizer(folder, "target")
     special = json.loads((folder / "special_tokens.json").read_text())
-    end, unwanted = str(special["end"]), [[str(special["pad"])], [str(special["start"])]]
-    path, threads = str(folder / "ctranslate2"), {"inter_threads": 1, "intra_threads": turns.CORES}
+    end = str(special["end"])
+    unwanted = [[str(special["pad"])], [str(special["start"])]]
+    translators = 1
     if dtype == "int8":  # several times as fast: short products are slow with several threads
-        threads = {"inter_threads": turns.CORES, "intra_threads": 1}
-    translator = ctranslate2.Translator(path, compute_type=dtype, **threads)
-    settings = {"beam_size": 4, "length_penalty": 0, "max_batch_size": BATCH}
-    settings |= {"suppress_sequences": unwanted, "min_decoding_length": 0}
+        translators = turns.CORES
+    translator = ctranslate2.Translator(
+        str(folder / "ctranslate2"),
+        compute_type=dtype,
+        inter_threads=translators,
+        intra_threads=turns.CORES // translators,
+    )
 
     def translate():
         tokens = [[*map(str, row), end] for row in source.encode(texts)]
-        longest = 2 * max(map(len, tokens))  # as the zoo, roughly
-        results = translator.translate_batch(tokens, max_decoding_length=longest, **settings)
+        results = translator.translate_batch(
+            tokens,
+            beam_size=4,
+            length_penalty=0,
+            max_batch_size=BATCH,
+            min_decoding_length=0,
+            max_decoding_length=2 * max(map(len, tokens)),  # as the zoo, roughly
+            suppress_sequences=unwanted,
+        )
         return target.decode([[*map(int, one.hypotheses[0])] for one in results])
 
     return translate

@@ -26,13 +26,13 @@ STEPS = 2  # training steps of a run
 
 def cases():
     """Decoding at several batch sizes, and training steps of both models."""
-    cases = [
-        decoding(BASE, batch_size, beam_size, precision)
-        for precision in ("float32", "bfloat16", "int8")
-        for beam_size in (1, 4)
-        for batch_size in ((1, 32, 256) if turns.GPU else (1, 8, 32))
-    ]
-    base, small = (256, 2048) if turns.GPU else (32, 256)
+    cases = []
+    batch_sizes = (1, 32, 256) if turns.GPU else (1, 8, 32)
+    for precision in ("float32", "bfloat16", "int8"):
+        for beam_size in (1, 4):
+            for batch_size in batch_sizes:
+                cases.append(decoding(BASE, batch_size, beam_size, precision))
+    base, small = (256, 2048) if turns.GPU else (32, 256)  # batch sizes
     for precision in ("float32", "bfloat16"):
         cases.append(training("base", BASE, base, 0.1, precision))
         cases.append(training("small", SMALL, small, 0.3, precision))
@@ -40,14 +40,21 @@ def cases():
 
 
 def decoding(sizes, batch_size, beam_size, precision, source_length=20, target_length=32):
-    contenders = {"float32": ["CTranslate2", "transformers"], "bfloat16": ["transformers"]}
-    rows, width = batch_size * beam_size, sizes["embed_dim"]
+    contenders = {
+        "float32": ["zoo", "CTranslate2", "transformers"],
+        "bfloat16": ["zoo", "transformers"],
+        "int8": ["zoo", "CTranslate2"],
+    }
+    rows = batch_size * beam_size
+    width = sizes["embed_dim"]
     encoder, decoder, output = parameters(**sizes)
     # The source's keys and values are computed once. At each step, they are read for each sentence,
     # those of the target so far for each hypothesis.
     per_token = sizes["num_layers"] * 2 * width
-    encoder, decoder = encoder + per_token * width, decoder - per_token * width
-    source, target = per_token * source_length, per_token * target_length / 2
+    encoder += per_token * width
+    decoder -= per_token * width
+    source = per_token * source_length
+    target = per_token * target_length / 2
     keys = batch_size * source + rows * target
     numbers = encoder + target_length * (decoder + output + keys)
     search = "greedy" if beam_size == 1 else f"beam {beam_size}"
@@ -61,7 +68,7 @@ def decoding(sizes, batch_size, beam_size, precision, source_length=20, target_l
             "beam_size": beam_size,
             "lengths": [source_length, target_length],
         },
-        ["zoo", *contenders.get(precision, ["CTranslate2"])],
+        contenders[precision],
         batch_size * target_length,
         "tokens",
         2 * batch_size * source_length * encoder
@@ -97,7 +104,8 @@ def training(name, sizes, batch_size, dropout, precision, length=32):
 
 def parameters(vocab_size, embed_dim, num_heads, num_layers, ff_dim):
     """Numbers of weights in the matrices of encoder, decoder and output."""
-    attention, feed_forward = 4 * embed_dim**2, 2 * embed_dim * ff_dim
+    attention = 4 * embed_dim**2
+    feed_forward = 2 * embed_dim * ff_dim
     encoder = num_layers * (attention + feed_forward)
     return encoder, encoder + num_layers * attention, vocab_size * embed_dim
 
@@ -137,7 +145,8 @@ def prepare(folder, all_settings):
     from zoo.decoding import SpecialTokens
 
     for sizes in (settings["sizes"] for settings in all_settings):
-        if (path := weights_folder(folder, sizes)).exists():
+        path = weights_folder(folder, sizes)
+        if path.exists():
             continue
         path.mkdir()
         model = zoo_transformer(sizes)
@@ -165,9 +174,10 @@ def weights_folder(folder, sizes):
 
 def sentences(sizes, batch_size, lengths):
     """Tokens without padding: (sources [B, S], targets [B, T + 1])."""
-    random, first = np.random.default_rng(0), END + 1
-    shapes = [(batch_size, lengths[0]), (batch_size, lengths[1] + 1)]
-    return [random.integers(first, sizes["vocab_size"], shape, np.int32) for shape in shapes]
+    random = np.random.default_rng(0)
+    source_length, target_length = lengths
+    shapes = [(batch_size, source_length), (batch_size, target_length + 1)]
+    return [random.integers(END + 1, sizes["vocab_size"], shape, np.int32) for shape in shapes]
 
 
 def in_zoo(folder, sizes, batch_size, precision, kind, lengths, beam_size=1, dropout=0.0):
@@ -212,7 +222,8 @@ def zoo_training(model, sources, targets):
 
     trainer = Trainer(model)
     trainer.compile(keras.optimizers.Adam(1e-4, epsilon=1e-8), SmoothedCrossEntropy(0.1))
-    inputs, labels = {"source": sources, "target": targets[:, :-1]}, targets[:, 1:]
+    inputs = {"source": sources, "target": targets[:, :-1]}
+    labels = targets[:, 1:]
     weights = np.full(labels.shape, 1 / labels.size, "float32")
     batches = without_autotuning(tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat())
     return lambda: trainer.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
@@ -229,10 +240,21 @@ def in_transformers(folder, sizes, batch_size, precision, kind, lengths, beam_si
     mask = torch.ones_like(source)
     if kind == "decoding":
         model.eval().to(getattr(torch, precision))
-        settings = {"max_new_tokens": lengths[1], "min_new_tokens": lengths[1]}
-        settings |= {"num_beams": beam_size, "do_sample": False, "length_penalty": 0.0}
-        settings["bad_words_ids"] = [[PAD], [START]]
-        return lambda: model.generate(source, attention_mask=mask, **settings)[:, 1:].cpu().numpy()
+
+        def decode():
+            tokens = model.generate(
+                source,
+                attention_mask=mask,
+                max_new_tokens=lengths[1],
+                min_new_tokens=lengths[1],
+                num_beams=beam_size,
+                do_sample=False,
+                length_penalty=0.0,
+                bad_words_ids=[[PAD], [START]],
+            )
+            return tokens[:, 1:].cpu().numpy()
+
+        return decode
     optimizer = torch.optim.Adam(model.train().parameters(), 1e-4)
     cast = torch.autocast(turns.TORCH_DEVICE, torch.bfloat16, enabled=precision == "bfloat16")
 
@@ -241,7 +263,8 @@ def in_transformers(folder, sizes, batch_size, precision, kind, lengths, beam_si
         for _ in range(STEPS):
             with cast:
                 outputs = model(source, attention_mask=mask, decoder_input_ids=target[:, :-1])
-            logits, labels = outputs.logits.float().flatten(0, 1), target[:, 1:].flatten()
+            logits = outputs.logits.float().flatten(0, 1)  # [B T, V]
+            labels = target[:, 1:].flatten()
             loss = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=0.1)
             optimizer.zero_grad()
             loss.backward()
@@ -257,7 +280,6 @@ def marian(folder, sizes, lengths, dropout):
     import torch
     from transformers import MarianConfig, MarianMTModel
 
-    stack_settings = {"layers": "num_layers", "attention_heads": "num_heads", "ffn_dim": "ff_dim"}
     config = MarianConfig(
         vocab_size=sizes["vocab_size"],
         d_model=sizes["embed_dim"],
@@ -270,15 +292,19 @@ def marian(folder, sizes, lengths, dropout):
         eos_token_id=END,
         forced_eos_token_id=None,
         decoder_start_token_id=START,
-        **{f"{side}_{new}": sizes[old] for side in ("encoder", "decoder")
-           for new, old in stack_settings.items()},
-    )  # fmt: skip
+        encoder_layers=sizes["num_layers"],
+        encoder_attention_heads=sizes["num_heads"],
+        encoder_ffn_dim=sizes["ff_dim"],
+        decoder_layers=sizes["num_layers"],
+        decoder_attention_heads=sizes["num_heads"],
+        decoder_ffn_dim=sizes["ff_dim"],
+    )
     model = MarianMTModel(config)
     weights = np.load(weights_folder(folder, sizes) / "marian.npz")
     tensors = {name: torch.tensor(weights[name]) for name in weights}
     missing, unknown = model.load_state_dict(tensors, strict=False)
     rest = [name for name in missing if "embed" not in name and "lm_head" not in name]
-    assert (rest, unknown) in (([], []), (["final_logits_bias"], [])), (rest, unknown)
+    assert rest in ([], ["final_logits_bias"]) and not unknown, (rest, unknown)
     torch.set_float32_matmul_precision("high")  # TensorFloat-32 on GPUs, as TensorFlow
     return model.to(turns.TORCH_DEVICE)
 
@@ -287,22 +313,30 @@ def in_ctranslate2(folder, sizes, batch_size, precision, kind, lengths, beam_siz
     import ctranslate2
 
     path = weights_folder(folder, sizes) / "ctranslate2"
-    inter, intra = 1, turns.CORES
-    if (
-        precision == "int8" and not turns.GPU
-    ):  # faster with one thread per sentence, also for a single one
-        inter, intra = turns.CORES, 1
-    threads = {"inter_threads": inter, "intra_threads": intra, "device": turns.TORCH_DEVICE}
-    translator = ctranslate2.Translator(str(path), compute_type=precision, **threads)
+    translators = 1
+    if precision == "int8" and not turns.GPU:
+        translators = turns.CORES  # faster with one thread per sentence, also for a single one
+    translator = ctranslate2.Translator(
+        str(path),
+        compute_type=precision,
+        inter_threads=translators,
+        intra_threads=turns.CORES // translators,
+        device=turns.TORCH_DEVICE,
+    )
     sources, _ = sentences(sizes, batch_size, lengths)
     source = [[str(token) for token in row] for row in sources]
-    settings = {"beam_size": beam_size, "length_penalty": 0, "return_scores": False}
-    settings |= {"min_decoding_length": lengths[1], "max_decoding_length": lengths[1]}
-    settings["suppress_sequences"] = [[str(PAD)], [str(START)]]
-    settings["max_batch_size"] = math.ceil(batch_size / inter)
 
     def decode():
-        results = translator.translate_batch(source, **settings)
+        results = translator.translate_batch(
+            source,
+            beam_size=beam_size,
+            length_penalty=0,
+            return_scores=False,
+            min_decoding_length=lengths[1],
+            max_decoding_length=lengths[1],
+            suppress_sequences=[[str(PAD)], [str(START)]],
+            max_batch_size=math.ceil(batch_size / translators),
+        )
         return [[int(token) for token in one.hypotheses[0]] for one in results]
 
     return decode

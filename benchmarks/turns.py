@@ -33,10 +33,17 @@ from machine import CORES, FOLDER, GPU, head, load
 
 TURN = 1.0  # seconds that a contender repeats its run
 PAUSE = 0.4  # seconds before a turn: threads of OpenMP wait in busy loops after their work
-COLUMNS = ("case", "contender", "speed", "ms", "times the first's (range)", "times the floor's")
-COLUMNS += ("difference", "memory, MiB", "cores")
-
-
+COLUMNS = (
+    "case",
+    "contender",
+    "speed",
+    "ms",
+    "times the first's (range)",
+    "times the floor's",
+    "difference",
+    "memory, MiB",
+    "cores",
+)
 TORCH_DEVICE = "cuda" if GPU else "cpu"
 
 
@@ -84,13 +91,16 @@ def run(file, cases, args):
         args: of `parser`; the file for the measurements is in ``runs/benchmarks`` by default.
     """
     report = {**head(), "cases": []}
-    print("\n".join(f"- {name}: {value}" for name, value in report.items() if name != "cases"))
+    for name, value in report.items():
+        if name != "cases":
+            print(f"- {name}: {value}")
     print(f"\n| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
     cases = [case for case in cases if args.only in case.name]
     with tempfile.TemporaryDirectory() as folder:
-        answer = Contender(file, "prepare", folder, all_settings=[x.settings for x in cases]).first
-        if answer:
-            raise SystemExit(f"The benchmark could not be prepared: {answer}")
+        all_settings = [case.settings for case in cases]
+        preparation = Contender(file, "prepare", folder, all_settings=all_settings)
+        if preparation.first:
+            raise SystemExit(f"The benchmark could not be prepared: {preparation.first}")
         has_floor = any(case.operations for case in cases) and not GPU
         report["rates"] = measured_rates(folder) if has_floor else {}
         for case in cases:
@@ -107,8 +117,11 @@ def run(file, cases, args):
     return report
 
 
-SETTINGS = {"OMP_NUM_THREADS": str(CORES), "TF_CPP_MIN_LOG_LEVEL": "2"}
-SETTINGS |= {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # leaves memory to the other contenders
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": str(CORES),
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # leaves memory to the other contenders
+}
 
 
 class Contender:
@@ -122,7 +135,8 @@ class Contender:
     """
 
     def __init__(self, file, name, folder, **settings):
-        self.name, self._errors = name, pathlib.Path(folder) / f"errors of {name}"
+        self.name = name
+        self._errors = pathlib.Path(folder) / f"errors of {name}"
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(file), name],
@@ -130,7 +144,7 @@ class Contender:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={**SETTINGS, **os.environ},
+                env={**ENVIRONMENT, **os.environ},
             )
         self.first = self.ask(json.dumps({"folder": folder, **settings}))
 
@@ -177,7 +191,8 @@ def measure(file, case, folder, rounds):
 
 def difference(outputs, expected):
     """The largest difference of numbers relative to the largest number; or the share of others."""
-    outputs, expected = np.asarray(outputs), np.asarray(expected)
+    outputs = np.asarray(outputs)
+    expected = np.asarray(expected)
     if outputs.shape != expected.shape:
         return f"shapes {outputs.shape}, {expected.shape}"
     if outputs.dtype.kind == "f":
@@ -197,10 +212,11 @@ def measured_rates(folder):
 
 def floor_seconds(case, rates):
     """The time that the case takes at least, 0 if that is unknown."""
+    if not rates:
+        return 0
+    seconds = case.bytes / rates["copy"]
     rate = rates.get(f"matrix product, {case.precision}")
-    times = [case.operations / rate] if rate else []
-    times += [case.bytes / rates["copy"]] if rates else []
-    return max(times, default=0)
+    return max(seconds, case.operations / rate) if rate else seconds
 
 
 def rows(case, result):
@@ -212,8 +228,8 @@ def rows(case, result):
         if problems:
             cells["speed"] = problems[0]
         else:
-            memory, before = answer["memory"], answer["memory before"]
-            cells["memory, MiB"] = f"{memory:,.0f} (+{memory - before:,.0f})"
+            increase = answer["memory"] - answer["memory before"]
+            cells["memory, MiB"] = f"{answer['memory']:,.0f} (+{increase:,.0f})"
             cells["difference"] = answer.get("difference", "")
         if answer["seconds"] and not problems:
             seconds = median(answer["seconds"])
@@ -222,8 +238,8 @@ def rows(case, result):
             cells["ms"] = f"{1000 * seconds:,.4g}"
             cells["cores"] = f"{answer['cores']:.1f}"
             if ratios:
-                values = (median(ratios), ratios[0], ratios[-1])
-                cells["times the first's (range)"] = "{:.2f} ({:.2f} to {:.2f})".format(*values)
+                spread = f"({ratios[0]:.2f} to {ratios[-1]:.2f})"
+                cells["times the first's (range)"] = f"{median(ratios):.2f} {spread}"
             if result["floor"]:
                 cells["times the floor's"] = f"{seconds / result['floor']:.2g}"
         yield f"| {' | '.join(cells.values())} |"
@@ -251,7 +267,8 @@ def answer_turns(file, name):
             getattr(module, "prepare", lambda **_: None)(**settings)
             return answer()
         compute = module.CONTENDERS[name](**settings)
-        before, outputs = memory(), compute()
+        memory_before = memory()
+        outputs = compute()
         start = time.perf_counter()
         compute()
         count = max(1, round(TURN / (time.perf_counter() - start)))
@@ -262,13 +279,16 @@ def answer_turns(file, name):
         traceback.print_exc()
         return answer(failed=f"{type(error).__name__}: {error}".splitlines()[0])
     outputs = np.asarray(outputs).tolist()
-    answer(outputs=outputs, memory=memory(), **{"memory before": before})
+    first = {"outputs": outputs, "memory": memory(), "memory before": memory_before}
+    answer(**first)
     for _ in sys.stdin:
-        start, cpu = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
+        cpu_start = time.process_time()
         for _ in range(count):
             compute()
-        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        answer(seconds=seconds / count, cores=cpu / seconds, memory=memory())
+        seconds = time.perf_counter() - start
+        cpu_seconds = time.process_time() - cpu_start
+        answer(seconds=seconds / count, cores=cpu_seconds / seconds, memory=memory())
 
 
 def memory():
@@ -286,11 +306,13 @@ def matrix_product(dtype, folder):
 
 def copy(folder):
     parts = [np.ones(COPIED // CORES, np.uint8) for _ in range(CORES)]
-    copies, threads = [part.copy() for part in parts], ThreadPoolExecutor(CORES)
+    copies = [part.copy() for part in parts]
+    threads = ThreadPoolExecutor(CORES)
     return lambda: len(list(threads.map(np.copyto, copies, parts)))
 
 
-SIDE, COPIED = 2048, 2**28
+SIDE = 2048  # of the matrices
+COPIED = 2**28  # bytes
 FLOOR = {
     "matrix product, float32": (lambda **x: matrix_product("float32", **x), 2 * SIDE**3),
     "matrix product, bfloat16": (lambda **x: matrix_product("bfloat16", **x), 2 * SIDE**3),

@@ -16,31 +16,46 @@ import numpy as np
 import turns
 
 CLASSES = 10
-SMALL = {"image_size": 32, "patch_size": 4, "embed_dim": 192}
-SMALL |= {"num_heads": 12, "num_layers": 9, "ff_dim": 384}
-S16 = {"image_size": 224, "patch_size": 16, "embed_dim": 384}
-S16 |= {"num_heads": 6, "num_layers": 12, "ff_dim": 1536}
+SMALL = {
+    "image_size": 32,
+    "patch_size": 4,
+    "embed_dim": 192,
+    "num_heads": 12,
+    "num_layers": 9,
+    "ff_dim": 384,
+}
+S16 = {
+    "image_size": 224,
+    "patch_size": 16,
+    "embed_dim": 384,
+    "num_heads": 6,
+    "num_layers": 12,
+    "ff_dim": 1536,
+}
 STEPS = 3  # training steps of a run
 OPTIMIZER = {"learning_rate": 1e-4, "weight_decay": 0.05, "epsilon": 1e-8}
 
 
 def cases():
     """Training steps at one batch size of each model, and inference at two."""
-    cases = []
-    trained, classified = ((1024, 256), (1, 256)) if turns.GPU else ((64, 16), (1, 32))
-    for sizes, batch_size in zip((SMALL, S16), trained, strict=True):
+    trained = {"small": 1024, "S/16": 256} if turns.GPU else {"small": 64, "S/16": 16}
+    classified = (1, 256) if turns.GPU else (1, 32)
+    training = []
+    inference = []
+    for sizes, batch_size in ((SMALL, trained["small"]), (S16, trained["S/16"])):
         for precision in ("float32", "bfloat16"):
-            cases.append(case("training", sizes, batch_size, precision))
-            cases += [case("inference", sizes, batch, precision) for batch in classified]
-    return sorted(cases, key=lambda x: x.name.startswith("inference"))
+            training.append(case("training", sizes, batch_size, precision))
+            inference += [case("inference", sizes, batch, precision) for batch in classified]
+    return training + inference
 
 
 def case(kind, sizes, batch_size, precision):
     is_training = kind == "training"
     contenders = ["zoo", "keras-hub", "timm", "timm, compiled"]
-    if not is_training and not turns.GPU:  # ONNX Runtime does not compute bfloat16 on CPUs
-        engines = ["ONNX Runtime", "zoo, engine onnxruntime, int8"]
-        contenders += engines * (precision == "float32") + ["OpenVINO", "zoo, engine openvino"]
+    if not is_training and not turns.GPU:
+        if precision == "float32":  # ONNX Runtime does not compute bfloat16 on CPUs
+            contenders += ["ONNX Runtime", "zoo, engine onnxruntime, int8"]
+        contenders += ["OpenVINO", "zoo, engine openvino"]
     operations, parameters = cost(**sizes)
     # Training: forward, and backward for inputs and weights. Adam reads weights, gradients and two
     # moments and writes as many numbers, in float32.
@@ -64,8 +79,10 @@ def cost(image_size, patch_size, embed_dim, num_heads, num_layers, ff_dim):
     The last block computes the class token alone, from keys and values of all tokens.
     """
     patches = (image_size // patch_size) ** 2
-    tokens, first = patches + 1, patch_size**2 * 3 * embed_dim
-    block, keys = 4 * embed_dim**2 + 2 * embed_dim * ff_dim, 2 * embed_dim**2
+    tokens = patches + 1
+    first = patch_size**2 * 3 * embed_dim  # weights of the patch embedding
+    block = 4 * embed_dim**2 + 2 * embed_dim * ff_dim
+    keys = 2 * embed_dim**2  # weights of keys and values
     row = block - keys + 2 * tokens * embed_dim  # of a token, without keys and values
     rows = (num_layers - 1) * tokens + 1
     operations = 2 * (patches * first + num_layers * tokens * keys + rows * row)
@@ -97,7 +114,8 @@ def prepare(folder, all_settings):
     from zoo.checkpoints.mapping import collect, stacked
 
     for sizes in (settings["sizes"] for settings in all_settings):
-        if (path := pathlib.Path(folder) / str(sizes["image_size"])).exists():
+        path = pathlib.Path(folder) / str(sizes["image_size"])
+        if path.exists():
             continue
         model = zoo_vit(sizes)
         zoo.save_hf(classifier(model, sizes), path / "hugging_face")
@@ -113,14 +131,16 @@ def classifier(model, sizes):
     from zoo.data.preprocessing import ImagePreprocessing
     from zoo.tasks.classifier import ImageClassifier
 
-    pixels, half = (sizes["image_size"],) * 2, (0.5,) * 3
-    preprocessing = ImagePreprocessing(image_size=pixels, channels=3, mean=half, std=half)
+    size = sizes["image_size"]
+    half = (0.5, 0.5, 0.5)
+    preprocessing = ImagePreprocessing(image_size=(size, size), channels=3, mean=half, std=half)
     return ImageClassifier(model, preprocessing, [str(index) for index in range(CLASSES)])
 
 
 def batch(sizes, batch_size):
     """(pixels uint8, images [B, H, W, C] from -1 to 1, labels of int64)."""
-    random, size = np.random.default_rng(0), sizes["image_size"]
+    random = np.random.default_rng(0)
+    size = sizes["image_size"]
     pixels = random.integers(0, 256, (batch_size, size, size, 3), np.uint8)
     images = (pixels / 127.5 - 1).astype("float32")
     return pixels, images, random.integers(0, CLASSES, batch_size)
@@ -199,8 +219,8 @@ def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
     torch.set_float32_matmul_precision("high")  # TensorFloat-32 on GPUs, as TensorFlow
     call = torch.compile(model) if compiled else model
     _, images, labels = batch(sizes, batch_size)
-    images, labels = torch.tensor(images.transpose(0, 3, 1, 2).copy()), torch.tensor(labels)
-    labels = labels.to(turns.TORCH_DEVICE)
+    images = torch.tensor(images.transpose(0, 3, 1, 2).copy())  # [B, C, H, W]
+    labels = torch.tensor(labels, device=turns.TORCH_DEVICE)
     cast = torch.autocast(turns.TORCH_DEVICE, torch.bfloat16, enabled=precision == "bfloat16")
 
     @torch.inference_mode()
@@ -208,9 +228,12 @@ def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
         with cast:
             return call(images.to(turns.TORCH_DEVICE)).float().softmax(-1).cpu().numpy()
 
-    settings = {new: OPTIMIZER[old] for new, old in (("lr", "learning_rate"), ("eps", "epsilon"))}
-    settings["weight_decay"] = OPTIMIZER["weight_decay"]
-    optimizer = torch.optim.AdamW(model.parameters(), **settings)
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=OPTIMIZER["learning_rate"],
+        eps=OPTIMIZER["epsilon"],
+        weight_decay=OPTIMIZER["weight_decay"],
+    )
 
     def train():
         losses = []
@@ -265,8 +288,10 @@ def in_openvino(folder, sizes, precision, kind, batch_size):
     import openvino
 
     path = pathlib.Path(folder) / str(sizes["image_size"]) / "onnx" / "model.onnx"
-    hints = {"PERFORMANCE_HINT": "LATENCY"}
-    hints["INFERENCE_PRECISION_HINT"] = "bf16" if precision == "bfloat16" else "f32"
+    hints = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32",
+    }
     pixels, _, _ = batch(sizes, batch_size)
     model = openvino.Core().read_model(path)
     model.reshape({"pixels": pixels.shape})

@@ -20,7 +20,8 @@ STEPS = 20  # of a run
 def cases(**settings):
     """One case; `settings` are changes of the recipe's."""
     contenders = ("arrays", "pipeline", "pipeline alone")
-    items = STEPS * load(settings)[1].batch_size
+    _, config = load(settings)
+    items = STEPS * config.batch_size
     return [turns.Case("training", {"changed": settings}, contenders, items, "images")]
 
 
@@ -39,7 +40,8 @@ def training(changed, data, config):
 
     from zoo.training.optimizers import adamw, warmup_cosine
 
-    model = load(changed)[0].build(config, data)
+    vit_cifar10, _ = load(changed)
+    model = vit_cifar10.build(config, data)
     optimizer = adamw(warmup_cosine(1e-3, 10_000), 0.05, clip_norm=1.0, ema_momentum=0.999)
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, metrics=["accuracy"])
@@ -51,8 +53,9 @@ def arrays(folder, changed):
 
     from zoo.training.image_run import load_images
 
-    config = load(changed)[1]
-    data, size = load_images(config), config.batch_size
+    _, config = load(changed)
+    data = load_images(config)
+    size = config.batch_size
     indices = np.arange(STEPS * size) % len(data.train.labels)
     images = data.preprocessing().normalize(data.train.pixels[indices]).numpy()
     labels = np.eye(len(data.class_names), dtype="float32")[data.train.labels[indices]]
@@ -64,8 +67,9 @@ def arrays(folder, changed):
 def batches_of(changed, config, data):
     from zoo.data.image_batches import training_batches
 
+    vit_cifar10, _ = load(changed)
     normalize = data.preprocessing().normalize
-    augment = load(changed)[0].augmentation(config)
+    augment = vit_cifar10.augmentation(config)
     batches = training_batches(data.train, 10, config.batch_size, augment=augment).whole()
     return batches.map(lambda pixels, *rest: (normalize(pixels), *rest))
 
@@ -73,7 +77,7 @@ def batches_of(changed, config, data):
 def recipe(folder, changed):
     from zoo.training.image_run import load_images
 
-    config = load(changed)[1]
+    _, config = load(changed)
     data = load_images(config)
     batches = batches_of(changed, config, data)
     model, settings = training(changed, data, config)
@@ -83,7 +87,7 @@ def recipe(folder, changed):
 def alone(folder, changed):
     from zoo.training.image_run import load_images
 
-    config = load(changed)[1]
+    _, config = load(changed)
     batches = iter(batches_of(changed, config, load_images(config)))
     return lambda: [float(len(batch[0])) for batch in itertools.islice(batches, STEPS)]
 
