@@ -187,7 +187,9 @@ def objective(config, data):
     """The loss and the accuracy, for one or several labels per text."""
     if config.problem == "multi_label":
         loss = keras.losses.BinaryCrossentropy(
-            from_logits=True, label_smoothing=config.label_smoothing, reduction="sum"
+            from_logits=True,
+            label_smoothing=config.label_smoothing,
+            reduction="mean_with_sample_weight",
         )
         # A logit of 0, the probability 0.5, is a threshold that `BinaryAccuracy` refuses.
         accuracy = keras.metrics.MeanMetricWrapper(

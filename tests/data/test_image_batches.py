@@ -65,19 +65,22 @@ def test_parts_are_the_batch_in_order():
 
 def test_label_smoothing_and_weights():
     for _, labels, weights in batches(label_smoothing=0.1):
-        np.testing.assert_allclose(weights, np.full(10, 1 / 10), rtol=1e-6)
+        np.testing.assert_array_equal(weights, np.ones(10))
         np.testing.assert_allclose(labels.sum(axis=1), 1.0, atol=1e-6)
         np.testing.assert_allclose(labels.max(axis=1), 0.9 + 0.1 / CLASSES, atol=1e-6)
 
 
-def test_evaluation_batches_are_all_images_in_order_with_weights_that_make_a_mean():
+def test_evaluation_batches_are_all_images_in_order_and_rows_without_weight():
     tested = image_batches.evaluation_batches(IMAGES, CLASSES, 16)
     batches = [tuple(t.numpy() for t in batch) for batch in tested.whole()]
     found = np.concatenate([numbers(batch)[batch[2] > 0] for batch in batches])
     np.testing.assert_array_equal(found, np.arange(COUNT))
     assert len(batches) == tested.num_batches == 4
     weights = np.concatenate([batch[2] for batch in batches])
-    np.testing.assert_allclose(weights[weights > 0] / len(batches), 1 / COUNT, rtol=1e-6)
+    np.testing.assert_array_equal(weights, np.arange(64) < COUNT)
+    for context in (tf.distribute.InputContext(), tf.distribute.InputContext(1, 0, 2)):
+        totals = [batch[2].total[0] for batch in tested.parts(context)]
+        assert {16, COUNT % 16} == {*np.array(totals)}
 
 
 def test_the_end_of_training_is_not_waited_for():
@@ -133,16 +136,18 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
         if "accumulation" not in options:
             expected, parts = (expected,), [(part,) for part in parts]
         for turn, batch in enumerate(expected):
-            pixels, labels, weights = (np.concatenate(t) for t in zip(*(p[turn] for p in parts)))
-            real = weights > 0
-            for found, known in zip((pixels[real], labels[real], weights[real]), batch):
-                np.testing.assert_array_equal(found, known)
+            pixels, labels, rows = zip(*(part[turn] for part in parts))
+            real = np.concatenate([one.real for one in rows]) > 0
+            assert all((one.rows == 44).all() and (one.total == 44).all() for one in rows)
+            weights = [one.weights for one in rows]
+            for found, known in zip((pixels, labels, weights), batch, strict=True):
+                np.testing.assert_array_equal(np.concatenate(found)[real], known)
 
 
 def test_a_worker_computes_few_other_rows():
     for workers in (1, 4):
         contexts = [tf.distribute.InputContext(workers, n, workers) for n in range(workers)]
-        rows = [image_batches._worker_rows(128, context)[0] for context in contexts]
+        rows = [image_batches._worker_rows(128, context).numbers for context in contexts]
         assert [len(own) for own in rows] == [128 // workers] * workers
 
 

@@ -29,7 +29,7 @@ def test_windows_are_parts_of_the_text_in_another_order_each_epoch():
     for inputs, labels, weights in batches:
         assert (inputs[:, 0] == BOS_ID).all()
         np.testing.assert_array_equal(inputs[:, 1:], labels[:, :-1])
-        assert weights.sum() == pytest.approx(1.0, rel=1e-6)
+        np.testing.assert_array_equal(weights, np.ones((4, 16)))
 
 
 @pytest.mark.parametrize("first_step", [1, 10, 13])
@@ -46,10 +46,8 @@ def test_evaluation_counts_each_token_once(count):
     assert len(batches) == dataset.num_batches
     inputs, labels, weights = (np.concatenate(parts) for parts in zip(*batches))
     np.testing.assert_array_equal(labels[weights > 0], TOKENS[:count])
-    np.testing.assert_allclose(weights[weights > 0], len(batches) / count, rtol=1e-6)
+    assert {*weights.flat} <= {0, 1}
     assert (labels[weights == 0] == PAD_ID).all()
-    # the mean over the batches of weighted sums is the mean over the tokens
-    assert (labels * weights).sum() / len(batches) == pytest.approx(TOKENS[:count].mean(), rel=1e-5)
 
 
 def test_too_few_tokens():

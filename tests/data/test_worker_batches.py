@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from zoo.data.worker_batches import split_batches
-from zoo.training.distribution import RowWeights
 
 
 def as_replicas_get_them(batches, workers, replicas, count):
@@ -25,24 +24,20 @@ def test_rows_are_split_in_order_and_the_last_is_repeated_without_weight(rows, w
     random, share = np.random.default_rng(rows), -(-rows // replicas)
     batch = {"a": random.normal(size=(rows, 4)), "b": np.arange(rows)}, np.arange(rows) + 100
     plain = random.uniform(1, 2, (rows, 6)).astype("float32")
-    counted = RowWeights(plain, np.ones(rows, "f4"), np.full(rows, rows, "f4"))
-    for weights in (plain, counted):
-        dataset = tf.data.Dataset.from_tensors((*batch, weights)).repeat(2)
-        first, parts = as_replicas_get_them(split_batches(dataset), workers, replicas, 2)
-        assert len(first) == len(parts) == replicas
-        assert {len(labels) for _, labels, _ in parts} == {share}
-        *joined, last = keras.tree.map_structure(lambda *part: np.concatenate(part), *parts)
-        keras.tree.map_structure(
-            lambda found, given: np.testing.assert_array_equal(found[:rows], given),
-            tuple(joined),
-            batch,
-        )
-        np.testing.assert_array_equal(joined[0]["b"][rows:], rows - 1)
-        if weights is counted:
-            np.testing.assert_array_equal(last.real, np.arange(len(last.real)) < rows)
-            last = last.weights * last.real[:, None]
-        np.testing.assert_array_equal(last[:rows], plain)
-        assert not last[rows:].any()
+    dataset = tf.data.Dataset.from_tensors((*batch, plain)).repeat(2)
+    first, parts = as_replicas_get_them(split_batches(dataset), workers, replicas, 2)
+    assert len(first) == len(parts) == replicas
+    assert {len(labels) for _, labels, _ in parts} == {share}
+    *joined, weights = keras.tree.map_structure(lambda *part: np.concatenate(part), *parts)
+    keras.tree.map_structure(
+        lambda found, given: np.testing.assert_array_equal(found[:rows], given),
+        (*joined, weights.weights),
+        (*batch, plain),
+    )
+    np.testing.assert_array_equal(joined[0]["b"][rows:], rows - 1)
+    np.testing.assert_array_equal(weights.real, np.arange(len(weights.real)) < rows)
+    assert (weights.rows == rows).all()
+    np.testing.assert_allclose(weights.total, plain.sum(), rtol=1e-6)
 
 
 def test_each_of_several_accumulated_batches_is_split():
@@ -50,6 +45,7 @@ def test_each_of_several_accumulated_batches_is_split():
     batches = split_batches(tf.data.Dataset.from_tensors(batches))
     [parts] = as_replicas_get_them(batches, 2, 2, 1)
     for part in parts:
-        shapes = [tuple(tensor.shape for tensor in batch) for batch in part]
+        shapes = [(x.shape, y.shape, rows.weights.shape) for x, y, rows in part]
         assert shapes == [((share, 2), (share,), (share,)) for share in (2, 1, 3)]
-    assert [sum(part[n][2].sum() for part in parts) for n in range(3)] == [4, 1, 5]
+        assert all((rows.rows == 10).all() for *_, rows in part), "of the whole update"
+    assert [sum(part[n][2].real.sum() for part in parts) for n in range(3)] == [4, 1, 5]

@@ -40,8 +40,9 @@ def test_alone_it_is_the_default_strategy(environment):
     assert strategy is tf.distribute.get_strategy() and strategy is distribution.choose("one")
     assert distribution.is_chief(strategy) and distribution.num_workers(strategy) == 1
     assert distribution.from_chief(strategy, 7) == 7
-    batches = tf.data.Dataset.range(3)
-    assert distribution.distribute(batches, strategy) is batches
+    batches = tf.data.Dataset.from_tensors((np.zeros((3, 2)), np.zeros(3), np.ones(3, "f4")))
+    [[inputs, _, rows]] = distribution.distribute(batches, strategy)
+    assert inputs.shape == (3, 2) and set(rows.rows.numpy()) == {3} == set(rows.total.numpy())
 
 
 def test_what_contradicts_itself_is_refused(environment):

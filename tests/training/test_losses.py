@@ -9,12 +9,16 @@ import pytest
 import tensorflow as tf
 from sklearn.utils.class_weight import compute_class_weight
 
+from zoo.data.worker_batches import RowWeights
+from zoo.errors import UserError
 from zoo.training.losses import (
     ClassWeighted,
-    ExampleLoss,
+    PartLoss,
     SmoothedCrossEntropy,
     balanced,
+    reduction_of,
     token_accuracy,
+    weights_of_part,
 )
 
 RANDOM = np.random.default_rng(0)
@@ -43,12 +47,14 @@ def test_the_loss_is_that_of_keras_on_one_hot_labels(label_smoothing, shape):
     labels, logits = tokens(*shape)
     weights = RANDOM.uniform(size=shape).astype("float32")
     theirs = keras.losses.CategoricalCrossentropy(
-        from_logits=True, label_smoothing=label_smoothing, reduction="sum"
+        from_logits=True,
+        label_smoothing=label_smoothing,
+        reduction="mean_with_sample_weight",
     )
     one_hot = np.eye(VOCABULARY, dtype="float32")[labels]
     expected = value_and_gradient(theirs, one_hot, logits, weights)
     found = value_and_gradient(SmoothedCrossEntropy(label_smoothing), labels, logits, weights)
-    # float32, sums of up to 15 terms below 20
+    # float32, means of up to 15 terms below 20
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
     each = SmoothedCrossEntropy(label_smoothing, reduction="none")(labels, logits)
@@ -57,7 +63,7 @@ def test_the_loss_is_that_of_keras_on_one_hot_labels(label_smoothing, shape):
 
 def test_padding_changes_nothing():
     labels, logits = tokens()
-    weights = np.full(labels.shape, 1 / labels.size, "float32")
+    weights = np.ones(labels.shape, "float32")
     loss = SmoothedCrossEntropy(0.1)
     value, gradient = value_and_gradient(loss, labels, logits, weights)
     unweighted = np.mean(SmoothedCrossEntropy(0.1, reduction="none")(labels, logits))
@@ -140,10 +146,57 @@ def test_a_loss_with_class_weights_is_that_of_keras_with_weights_of_examples(sof
         labels = RANDOM.dirichlet(np.ones(VOCABULARY), 9).astype("float32")
         weights = labels @ class_weights
     else:
-        loss = SmoothedCrossEntropy(0.1)
+        loss = SmoothedCrossEntropy(0.1, reduction="sum")
     expected = value_and_gradient(loss, labels, logits, weights / 9)
-    weighted = ExampleLoss(ClassWeighted(loss, class_weights))
+    weighted = PartLoss(ClassWeighted(loss, class_weights))
     found = value_and_gradient(weighted, labels, logits, np.full(9, 1 / 9, "float32"))
     # float32, sums of nine terms
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
+
+
+# --- parts of an update --------------------------------------------------------------------------
+
+
+REDUCTIONS = ("sum", "sum_over_batch_size", "mean_with_sample_weight")
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("weights_shape", [(7,), (7, 5)])
+def test_the_losses_of_parts_add_up_to_that_of_keras(reduction, weights_shape):
+    """Of parts of 4, 2 and 1 rows; a part repeats its last row, without weight."""
+    labels, logits = tokens(7)
+    weights = RANDOM.uniform(size=weights_shape).astype("float32")
+    loss = SmoothedCrossEntropy(0.1, reduction)
+    per_item = np.broadcast_to(weights if weights.ndim > 1 else weights[:, None], labels.shape)
+    expected = loss(labels, logits, per_item)
+    total = 0.0
+    for rows in ([0, 1, 2, 3], [4, 5, 5, 5], [6, 6]):
+        real = np.float32([row not in rows[:place] for place, row in enumerate(rows)])
+        counted = RowWeights.of_update(weights[rows], 7, weights.sum())._replace(real=real)
+        total += PartLoss(loss)(labels[rows], logits[rows], weights_of_part(counted, reduction, 1))
+    np.testing.assert_allclose(total, expected, rtol=1e-5)  # float32, in another order
+
+
+def test_losses_of_one_reduction_are_needed():
+    mean = keras.losses.MeanSquaredError()
+    assert reduction_of({"a": mean, "b": None, "c": "mse"}) == "sum_over_batch_size"
+    assert reduction_of(None) == reduction_of([keras.losses.MeanSquaredError(reduction="mean")])
+    for others in ([mean, SmoothedCrossEntropy()], keras.losses.MeanSquaredError(reduction=None)):
+        with pytest.raises(UserError, match="All losses of a model must have the same reduction"):
+            reduction_of(others)
+
+
+def test_masks_and_single_numbers_that_would_be_wrong_are_refused():
+    labels, logits = tokens(4)
+    ignoring = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=0, reduction="mean_with_sample_weight"
+    )
+    with pytest.raises(UserError, match="has a mask, which is not supported with the reduction"):
+        PartLoss(ignoring)(labels, logits, np.ones(4, "float32"))
+    number = keras.losses.Dice()
+    expected = number(np.eye(VOCABULARY)[labels], logits)
+    found = PartLoss(number)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with pytest.raises(UserError, match="dice returns one number .* between 2 devices"):
+        PartLoss(number, 2)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))

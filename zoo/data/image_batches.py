@@ -1,16 +1,37 @@
-"""Input pipeline for images: each row of a batch is a pure function of seed, step and row number.
+"""Batches of images: each row of a batch is a pure function of seed, step and row number.
 
-So a resumed run sees the same batches as an uninterrupted one, with any number of workers.
+So a resumed run sees the same batches as an uninterrupted one, with any number of workers. A worker
+computes the rows of its replicas only, in groups of `GROUP` consecutive rows, as the images of a
+group are mixed with each other. Here are 48 rows for two workers with one replica each; both
+workers compute the group in the middle, and each keeps the half that `split` selects for it::
+
+    row                    0 ... 15 | 16 ... 23 | 24 ... 31 | 32 ... 47
+    replica, worker        0 ................ 0 | 1 ................ 1
+    group                  0 ..... 0 | 1 ................. 1 | 2 ..... 2
+    computed by worker     0        | 0 and 1   | 0 and 1   | 1
+
+See `zoo.data.worker_batches` for how rows are divided between replicas.
 Axes: B rows of a batch, b rows that a worker computes, H image height, W image width, C channels,
 K classes.
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.data.preprocessing import random_resized_crop
 from zoo.data.token_batches import shuffled
-from zoo.data.worker_batches import GROUP, BatchRows, WorkerBatches, each_replica, split, split_rows
+from zoo.data.worker_batches import (
+    GROUP,
+    BatchRows,
+    RowWeights,
+    WorkerBatches,
+    each_replica,
+    split,
+    split_rows,
+)
 from zoo.errors import UserError
 
 
@@ -58,83 +79,96 @@ def training_batches(
 
     Returns:
         `WorkerBatches` of (images uint8 [B, H, W, C], soft labels float32 [B, K], weights float32
-        [B]), or of tuples of such parts if `accumulation` is greater than 1. The weights are 1 / B,
-        so a summed loss is the mean over the batch.
+        [B], which are 1), or of tuples of such parts if `accumulation` is greater than 1.
     """
-    count, steps = len(images), steps_per_epoch(images, batch_size)
+    count = len(images)
+    steps = steps_per_epoch(images, batch_size)
 
     @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
     def parts(context):
-        rows, split_parts = _worker_rows(batch_size, context, accumulation)
+        own = _worker_rows(batch_size, context, accumulation)
 
         def numbers(step):
-            places = step % steps * batch_size + tf.cast(rows, tf.int64)
+            places = step % steps * batch_size + tf.cast(own.numbers, tf.int64)
             return step, shuffled(places, count, seed, step // steps)
 
         def crop(image, step, row):
-            own = tf.random.fold_in(_seed(seed, step), row)
-            return random_resized_crop(image, own, images.image_shape, min_crop_area)
+            row_seed = tf.random.fold_in(_seed(seed, step), row)
+            return random_resized_crop(image, row_seed, images.image_shape, min_crop_area)
 
         def batch(step, pixels, labels):
             labels = tf.one_hot(labels, num_classes)
             if augment is not None:
-                augmented = BatchRows(tf.constant(rows), batch_size)
-                pixels, labels = augment(pixels, labels, _seed(seed, step), augmented)
+                rows = BatchRows(tf.constant(own.numbers), batch_size)
+                pixels, labels = augment(pixels, labels, _seed(seed, step), rows)
             labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
-            return split_parts(pixels, labels, tf.fill([len(rows)], 1 / batch_size))
+            return own.split(pixels, labels, tf.ones([len(own.numbers)]), total=batch_size)
 
         batches = tf.data.Dataset.counter(first_step).map(numbers)
-        read = _read(images, batches, rows, None if min_crop_area is None else crop)
+        read = _read(images, batches, own.numbers, None if min_crop_area is None else crop)
         return each_replica(read.map(batch, tf.data.AUTOTUNE))
 
     return WorkerBatches(parts)
 
 
 def evaluation_batches(images, num_classes, batch_size):
-    """Returns a data set of all images in order, in batches with one-hot labels and weights.
+    """Returns a data set of all images in order, in batches with one-hot labels.
 
-    The weights are number of batches / number of images: with a summed loss, the mean over the
-    batches, which Keras reports, is then the mean over all images. The last batch is filled with
-    rows of weight 0. For arguments and return value see `training_batches`.
+    The last batch is filled with rows of weight 0. For arguments and return value see
+    `training_batches`.
     """
     batch_size = min(batch_size, len(images))
     steps = -(-len(images) // batch_size)
 
     @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
     def parts(context):
-        rows, split_parts = _worker_rows(batch_size, context)
+        own = _worker_rows(batch_size, context)
 
         def numbers(step):
-            places = step * batch_size + tf.cast(rows, tf.int64)
+            places = step * batch_size + tf.cast(own.numbers, tf.int64)
             return step, tf.minimum(places, len(images) - 1)
 
         def batch(step, pixels, labels):
-            places = step * batch_size + tf.cast(rows, tf.int64)
-            weights = tf.where(places < len(images), steps / len(images), 0.0)
-            return split_parts(pixels, tf.one_hot(labels, num_classes), weights)
+            start = step * batch_size
+            places = start + tf.cast(own.numbers, tf.int64)
+            weights = tf.cast(places < len(images), tf.float32)
+            total = tf.minimum(start + batch_size, len(images)) - start
+            return own.split(pixels, tf.one_hot(labels, num_classes), weights, total)
 
-        read = _read(images, tf.data.Dataset.range(steps).map(numbers), rows)
+        read = _read(images, tf.data.Dataset.range(steps).map(numbers), own.numbers)
         return each_replica(read.map(batch, tf.data.AUTOTUNE))
 
     return WorkerBatches(parts, steps)
 
 
-def _worker_rows(batch_size, context, accumulation=1):
-    """The rows of a batch that a worker computes: the groups that contain those of its replicas.
+class _WorkerRows(NamedTuple):
+    """The rows of a batch that a worker computes.
 
-    Returns int32 [b], ascending, and a function that splits (inputs, labels, weights) of these rows
-    into the parts of each replica.
+    Fields:
+        numbers: int32 [b], ascending.
+        split: function of (images [b, ...], labels [b, K], weights [b], total, the sum of the
+            weights of all B rows) that returns the batch of each replica, or a tuple of the parts
+            of an update if there are several.
     """
-    size, every = batch_size // accumulation, np.arange(batch_size, dtype=np.int32)
+
+    numbers: np.ndarray
+    split: Callable
+
+
+def _worker_rows(batch_size, context, accumulation=1):
+    """Selects the groups that contain the rows of the replicas of a worker."""
+    size = batch_size // accumulation
     own, real = (tensor.numpy() for tensor in split_rows(size, context))
     wanted = [part * size + own for part in range(accumulation)]
-    rows = every[np.isin(every // GROUP, np.stack(wanted) // GROUP)]
+    every = np.arange(batch_size, dtype=np.int32)
+    numbers = every[np.isin(every // GROUP, np.stack(wanted) // GROUP)]
 
-    def split_parts(*batch):
-        parts = [split(batch, np.searchsorted(rows, part), real) for part in wanted]
+    def split_rows_of(pixels, labels, weights, total):
+        batch = pixels, labels, RowWeights.of_update(weights, batch_size, total)
+        parts = [split(batch, np.searchsorted(numbers, part), real) for part in wanted]
         return parts[0] if accumulation == 1 else tuple(parts)
 
-    return rows, split_parts
+    return _WorkerRows(numbers, split_rows_of)
 
 
 def _seed(seed, step):
@@ -144,9 +178,14 @@ def _seed(seed, step):
 def _read(images, steps, rows, crop=None):
     """Reads the images of each batch.
 
-    `steps` is a data set of (step, int64 [b], the indices of the images), and `crop` a function of
-    (encoded image, step, row) that returns uint8 [H, W, C]. Returns a data set of (step, uint8
-    [b, H, W, C], labels int32 [b]).
+    Args:
+        images: `zoo.data.images.Images`.
+        steps: data set of (step, the indices of the images, int64 [b]).
+        rows: int32 [b], their rows in the batch.
+        crop: function of (encoded image, step, row) that returns uint8 [H, W, C].
+
+    Returns:
+        A data set of (step, images uint8 [b, H, W, C], labels int32 [b]).
     """
     if images.decoded and crop is None:
         # A graph captures tensors by reference, but embeds arrays as constants.
@@ -162,7 +201,8 @@ def _read(images, steps, rows, crop=None):
 
     def example(step, place, row):
         image, label = images.read(tf.gather(images.numbers, place))
-        return step, images.fit(image) if crop is None else crop(image, step, row), label
+        image = images.fit(image) if crop is None else crop(image, step, row)
+        return step, image, label
 
     batches = steps.flat_map(examples).map(example, tf.data.AUTOTUNE).batch(len(rows))
     return batches.map(lambda steps, *batch: (steps[0], *batch))

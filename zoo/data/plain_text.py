@@ -91,7 +91,7 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
 
     Each epoch cuts the text into windows at different positions. The inputs of a window begin with
     the start token. A batch depends only on `seed` and its step, so a resumed run sees the same
-    batches as an uninterrupted one. The label weights of a batch sum to one.
+    batches as an uninterrupted one. The weights of all labels are 1.
 
     Args:
         tokens: int [n].
@@ -105,7 +105,7 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
     """
     steps = steps_per_epoch(tokens, batch_size, length)
     windows = (len(tokens) - length) // length
-    weights = np.full((batch_size, length), 1.0 / (batch_size * length), np.float32)
+    weights = np.ones((batch_size, length), np.float32)
 
     def places(step):
         epoch = step // steps
@@ -126,8 +126,7 @@ def training_windows(tokens, batch_size, length, seed=0, first_step=0):
 def evaluation_windows(tokens, batch_size, length, special=SPECIAL_TOKENS):
     """Returns a data set of all tokens in order, in batches like those of `training_windows`.
 
-    The weight of a label is number of batches / number of tokens: with a summed loss, the mean over
-    the batches, which Keras reports, is then the mean over all tokens. `special` are the
+    The last batch is filled with labels of weight 0. `special` are the
     `zoo.decoding.SpecialTokens`, of which windows begin with the start token.
     """
     shape = (batch_size, length)
@@ -137,7 +136,7 @@ def evaluation_windows(tokens, batch_size, length, special=SPECIAL_TOKENS):
     def batch(step):
         own = tokens[step * size : (step + 1) * size]
         labels = np.pad(own, (0, size - len(own)), constant_values=special.pad).reshape(shape)
-        weights = (np.arange(size) < len(own)).reshape(shape) * np.float32(count / len(tokens))
+        weights = (np.arange(size) < len(own)).astype(np.float32).reshape(shape)
         return _inputs(labels, special.start), labels, weights
 
     return split_batches(computed(tf.data.Dataset.range(count), batch, _signature(length)), count)

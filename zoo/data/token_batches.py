@@ -1,7 +1,20 @@
 """Batches of sentence pairs or texts of similar lengths, shuffled by a seed.
 
 A batch is a pure function of seed and step: no permutation of all pairs is kept in memory, and a
-resumed run or another worker computes the same batches. Axes: B rows of a batch, n pairs.
+resumed run or another worker computes the same batches.
+
+Pairs are sorted by length. A bucket is the pairs that are padded to the same length, a place is a
+number in that order, and a span is the places of a batch. Here are 11 pairs of at most 4 tokens and
+2 of at most 8, in batches of 32 tokens, 8 rows of length 4 or 4 rows of length 8::
+
+    place    0  1  2  3  4  5  6  7    8  9 10    11 12
+    bucket   0  0  0  0  0  0  0  0    0  0  0     1  1
+    span     (0, 8, bucket 0)          (8, 12, bucket 1), (12, 13, bucket 1)
+    shape    8 x 4                     4 x 8,             4 x 8, three rows are empty
+
+An epoch permutes the spans, which gives the order of the batches, and the places within each
+bucket, which gives the pairs of a batch. Each batch is then split between the replicas, see
+`zoo.data.worker_batches`. Axes: B rows of a batch, S tokens of a row, n pairs.
 """
 
 import numpy as np
@@ -22,8 +35,8 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
     fill the last batch. If the number of batches is not a multiple of `accumulation`, the fullest
     batches are split in two, so that every epoch has the same number of updates.
 
-    The label weights of an update, over its `accumulation` batches, sum to one: the sum of the
-    weighted losses is the mean over these labels.
+    The weights are 1 for labels and 0 for padding. The loss must have the reduction
+    "mean_with_sample_weight", the mean over the labels of an update.
 
     Args:
         pairs: `zoo.data.token_store.TokenExamples`.
@@ -43,21 +56,20 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
     steps = len(batches) // accumulation
 
     def places(step):
-        seeds = seed, step // steps
+        """The spans of an update, int64 [accumulation, 3], and the places of all their pairs."""
+        epoch = step // steps
         numbers = step % steps * accumulation + tf.range(accumulation, dtype=tf.int64)
-        spans = tf.gather(batches, shuffled(numbers, len(batches), *seeds))
+        spans = tf.gather(batches, shuffled(numbers, len(batches), seed, epoch))
         places = tf.ragged.range(spans[:, 0], spans[:, 1]).values
         bucket = tf.searchsorted(ends, places, side="right")
         sizes = tf.gather(np.diff(ends, prepend=0), bucket)
         starts = tf.gather(ends, bucket) - sizes
-        return spans, starts + shuffled(places - starts, sizes, *seeds)
+        return spans, starts + shuffled(places - starts, sizes, seed, epoch)
 
     def update(spans, places):
-        numbers = pairs.shortest_first[places]
-        numbers = np.split(numbers, np.cumsum(spans[:-1, 1] - spans[:-1, 0]))
+        sizes = spans[:, 1] - spans[:, 0]
+        numbers = np.split(pairs.shortest_first[places], np.cumsum(sizes[:-1]))
         parts = [pairs.batch(own, shapes[bucket]) for own, bucket in zip(numbers, spans[:, 2])]
-        total = np.float32(max(sum(weights.sum() for *_, weights in parts), 1))
-        parts = [(inputs, labels, weights / total) for inputs, labels, weights in parts]
         return parts[0] if accumulation == 1 else parts
 
     signature = pairs.signature if accumulation == 1 else (pairs.signature,) * accumulation
@@ -68,17 +80,14 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
 def evaluation_batches(pairs, tokens_per_batch):
     """Returns a data set of all pairs, shortest first, in batches like those of `training_batches`.
 
-    The weight of a label is number of batches / number of labels: with a summed loss, the mean
-    over the batches, which Keras reports, is then the mean over all labels. For arguments and
-    return value see `training_batches`.
+    For arguments and return value see there.
     """
     _, shapes, batches = _plan(pairs, tokens_per_batch)
     count = len(batches)
 
     def batch(step):
         start, end, bucket = batches[step]
-        inputs, labels, weights = pairs.batch(pairs.shortest_first[start:end], shapes[bucket])
-        return inputs, labels, weights * np.float32(count / pairs.num_tokens)
+        return pairs.batch(pairs.shortest_first[start:end], shapes[bucket])
 
     return split_batches(computed(tf.data.Dataset.range(count), batch, pairs.signature), count)
 
@@ -124,13 +133,10 @@ def computed(steps, batch_of, signature):
 def _plan(pairs, tokens_per_batch, accumulation=1):
     """Plans the batches, which are the same in every epoch but for the order of pairs.
 
-    A bucket contains the pairs that are padded to the same length. A place is a number below n:
-    shorter buckets come first, and each epoch permutes the pairs within a bucket.
-
     Returns:
         int64 [buckets], the place after the last one of each bucket; a list of the shape (B, S) of
-        each bucket; and int64 [batches, 3], (start, end, bucket) of each batch: the places of its
-        pairs, and the bucket that gives its shape.
+        each bucket; and int64 [batches, 3], the span (start, end, bucket) of each batch, whose
+        bucket gives the shape.
     """
     longest = len(pairs.length_counts) - 1
     if longest > tokens_per_batch:
@@ -143,8 +149,9 @@ def _plan(pairs, tokens_per_batch, accumulation=1):
     ends = np.cumsum(pairs.length_counts)[lengths]
     rows = tokens_per_batch // lengths
     rows -= np.where(rows > 8, rows % 8, 0)  # for several devices and tensor cores
-    shapes = [*zip(rows.tolist(), lengths.tolist())]
-    spans, start = [], 0
+    shapes = list(zip(rows.tolist(), lengths.tolist()))
+    spans = []
+    start = 0
     for bucket, ((rows, _), end) in enumerate(zip(shapes, ends.tolist())):
         while start + rows <= end:
             spans.append((start, start + rows, bucket))
@@ -174,7 +181,8 @@ def padded_lengths(counts, number):
     # cost[i, j]: tokens of the lengths from candidate i to candidate j, all padded to candidate j
     cost = ((before[1:] - before[:-1, None]) * candidates).astype(np.float64)
     cost[np.tril_indices(len(candidates), -1)] = np.inf
-    least, splits = cost[0], []
+    least = cost[0]
+    splits = []
     for _ in range(min(number, len(candidates)) - 1):
         # one more padded length: candidate i is the next below candidate j
         totals = least[:-1, None] + cost[1:]

@@ -132,7 +132,9 @@ def train_classifier(
 
 def _loss(settings, data, label_smoothing):
     """The loss of soft labels, weighted by class if the settings say so."""
-    loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
+    loss = keras.losses.CategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
     if settings.class_weights is None:
         return loss
     weights = balanced(data.train.labels, len(data.class_names))

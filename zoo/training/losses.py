@@ -1,4 +1,4 @@
-"""Losses and the accuracy of tokens, class weights, and Keras's losses on several devices.
+"""Losses and the accuracy of tokens, class weights, and losses of parts of an update.
 
 Axes: B batch, T tokens, V vocabulary.
 """
@@ -19,12 +19,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     al. 2017, "Attention Is All You Need", section 5.4. The values are those of
     `keras.losses.CategoricalCrossentropy` with one-hot labels.
 
-    Pass sample weights [B, T] that are 0 for padding. With weights that sum to one over all tokens
-    and ``reduction="sum"``, the loss is the mean over the real tokens.
+    Pass sample weights [B, T] that are 1, and 0 for padding: the loss is the mean over the real
+    tokens.
 
     Args:
         label_smoothing: share of a label spread over all classes, at least 0 and less than 1.
-        reduction: as in Keras.
+        reduction: as in Keras; by default the weighted mean.
         name: name of the loss.
 
     Input: labels, int [B, T], each from 0 to V - 1; logits [B, T, V]. Computes in float32, or in
@@ -33,7 +33,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Output: [B, T] from `call`; a scalar from the loss itself, unless `reduction` is "none".
     """
 
-    def __init__(self, label_smoothing=0.0, reduction="sum", name="smoothed_cross_entropy"):
+    def __init__(
+        self,
+        label_smoothing=0.0,
+        reduction="mean_with_sample_weight",
+        name="smoothed_cross_entropy",
+    ):
         # Keras also casts labels to this dtype: in 16 bits, most ids would be rounded.
         dtype = keras.backend.result_type(keras.config.floatx(), "float32")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
@@ -111,55 +116,134 @@ def balanced(labels, num_classes):
     return np.where(counts, len(labels) / (np.count_nonzero(counts) * np.maximum(counts, 1)), 0.0)
 
 
-class ExampleLoss(keras.losses.Loss):
-    """A loss that accepts weights of examples, [B], whatever the shape of its values.
+_SUM = "sum"
+_MEANS = ("sum_over_batch_size", "mean")
+_WEIGHTED_MEAN = "mean_with_sample_weight"
 
-    Keras accepts such weights only if the values are [B].
+
+def reduction_of(losses):
+    """Returns the reduction that all losses of a model share.
+
+    Args:
+        losses: what the model is compiled with: None, a loss, or a structure with one per output.
+
+    Returns:
+        "sum", "sum_over_batch_size" or "mean_with_sample_weight".
+
+    Raises:
+        UserError: if they have different reductions, or none.
+    """
+    reductions = set()
+    for loss in keras.tree.flatten(losses):
+        reduction = getattr(loss, "reduction", _MEANS[0])
+        reductions.add(_MEANS[0] if reduction in _MEANS else reduction)
+    [reduction, *others] = reductions or {_MEANS[0]}
+    if others or reduction not in (_SUM, _MEANS[0], _WEIGHTED_MEAN):
+        raise UserError(
+            "All losses of a model must have the same reduction: "
+            f'"{_MEANS[0]}", which is Keras\'s default, "{_SUM}" or "{_WEIGHTED_MEAN}". '
+            f"Received: {', '.join(sorted(map(repr, reductions)))}."
+        )
+    return reduction
+
+
+def weights_of_part(rows, reduction, replicas):
+    """Computes weights with which the losses of the parts of an update sum to its loss.
+
+    See `zoo.data.worker_batches`.
+
+    Args:
+        rows: `RowWeights` of a part of B rows.
+        reduction: that of the loss.
+        replicas: number of replicas.
+
+    Returns:
+        float32 [B] or [B, ...], weights for `PartLoss`.
+    """
+    if reduction == _SUM:
+        factor = rows.real
+    elif reduction == _WEIGHTED_MEAN:
+        factor = ops.divide_no_nan(rows.real, rows.total)
+    else:
+        # Keras divides by the rows of this part, including repeated ones, and by the replicas.
+        divisor = ops.cast(ops.shape(rows.real)[0] * replicas, "float32")
+        factor = rows.real * divisor / rows.rows
+    return rows.weights * _with_axes(factor, len(rows.weights.shape))
+
+
+class PartLoss(keras.losses.Loss):
+    """A loss of a part of the rows of an update, such as those of a replica.
+
+    It takes the weights of `weights_of_part`, [B] or [B, ...], for values of any shape: Keras
+    accepts weights [B] only if the values are [B]. Masks are Keras's: if the loss ignores a class,
+    or the outputs have a mask, the mean of a part is over its other values.
 
     Args:
         loss: `keras.losses.Loss`, or function of (labels, outputs).
+        replicas: number of replicas.
+
+    Raises:
+        UserError: when it is called, if the values are one number for the whole batch and there are
+            several replicas; or if there is a mask and the reduction is "mean_with_sample_weight".
     """
 
-    def __init__(self, loss):
-        loss = loss if isinstance(loss, keras.losses.Loss) else compat.loss_of_function(loss)
-        super().__init__(loss.name, loss.reduction, loss.dtype)
+    def __init__(self, loss, replicas=1):
+        if not isinstance(loss, keras.losses.Loss):
+            loss = compat.loss_of_function(loss)
+        # The weights of a part are already divided by their sum.
+        reduction = _SUM if loss.reduction == _WEIGHTED_MEAN else loss.reduction
+        super().__init__(loss.name, reduction, loss.dtype)
         self.loss = loss
+        self.replicas = replicas
 
     def __call__(self, y_true, y_pred, sample_weight):
-        self.weights = sample_weight
+        self._check_mask(y_pred)
+        self._weights = sample_weight
         return super().__call__(y_true, y_pred)
 
     def call(self, y_true, y_pred):
-        values = self.loss.call(y_true, y_pred)
-        weights = ops.cast(self.weights, values.dtype)
-        while len(weights.shape) < len(values.shape):
-            weights = ops.expand_dims(weights, -1)
-        while len(weights.shape) > max(1, len(values.shape)):
+        values = self.loss.call(y_true, y_pred)  # [B, ...]
+        self._check_mask(values)
+        mask = compat.get_keras_mask(values)
+        weights = ops.cast(self._weights, values.dtype)
+        rank = len(values.shape)
+        if rank == 0:
+            self._check_one_part()
+            return values * ops.mean(weights)
+        while len(weights.shape) > rank:
             weights = ops.squeeze(weights, -1)
-        return values * weights
+        if self.loss.reduction == _WEIGHTED_MEAN and rank > len(weights.shape):
+            values = ops.mean(values, tuple(range(len(weights.shape), rank)))
+        values = values * _with_axes(weights, len(values.shape))
+        if mask is not None:
+            compat.set_keras_mask(values, mask)
+        return values
+
+    def _check_mask(self, tensor):
+        if self.loss.reduction == _WEIGHTED_MEAN and compat.get_keras_mask(tensor) is not None:
+            raise UserError(
+                f"The loss {self.name} has a mask, which is not supported with the reduction "
+                f'"{_WEIGHTED_MEAN}". Use weights of 0 instead, or Keras\'s default reduction.'
+            )
+
+    def _check_one_part(self):
+        if self.replicas > 1:
+            raise UserError(
+                f"The loss {self.name} returns one number for a batch, so it cannot be split "
+                f"between {self.replicas} devices. Return a value for each row, or train on one "
+                "device."
+            )
 
 
-def weighted_by_example(losses):
-    """Wraps the losses that a model is compiled with, one or one per output, in `ExampleLoss`."""
-    return keras.tree.map_structure(
-        lambda loss: None if loss is None else ExampleLoss(keras.losses.get(loss)), losses
-    )
+def _with_axes(tensor, rank):
+    """Appends axes of size 1."""
+    return ops.reshape(tensor, (*ops.shape(tensor), *[1] * (rank - len(tensor.shape))))
 
 
-def is_summed(losses):
-    """Whether the losses that a model is compiled with, one or one per output, are sums.
+def part_losses(losses, replicas):
+    """Converts the losses that a model is compiled with, one or one per output, to `PartLoss`."""
 
-    Raises:
-        UserError: unless all are sums or all are means.
-    """
-    reductions = {
-        getattr(loss, "reduction", "sum_over_batch_size")
-        for loss in keras.tree.flatten(losses)
-        if loss is not None
-    }
-    if not reductions <= {"sum"} and not reductions <= {"sum_over_batch_size", "mean"}:
-        raise UserError(
-            'All losses of a model must have Keras\'s default reduction, or all of them "sum". '
-            f"Received: {', '.join(sorted(map(repr, reductions)))}."
-        )
-    return reductions == {"sum"}
+    def convert(loss):
+        return None if loss is None else PartLoss(keras.losses.get(loss), replicas)
+
+    return keras.tree.map_structure(convert, losses)

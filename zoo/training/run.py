@@ -12,12 +12,12 @@ from zoo.errors import UserError, check_at_least_1
 from zoo.files import atomic
 from zoo.layers.config import check_not_quantized
 from zoo.training import distribution, state_file
-from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
+from zoo.training.callbacks import EpochFigures, HistoryFile, Norms, history_rows
 from zoo.training.hardware import resolve_precision
 from zoo.training.interruption import exit_on_sigterm
 from zoo.training.run_folder import RunFolder, check_folder
 from zoo.training.settings import RunSettings
-from zoo.training.trainer import Trainer, num_batches
+from zoo.training.trainer import Trainer
 from zoo.training.training_state import TrainingState
 
 
@@ -126,11 +126,11 @@ class Run:
         with distribution.tell_failure():
             # 1. Check the data, before anything is written.
             if not (callable(batches) and steps_per_epoch):
-                batches = distribution.checked(batches, "batches", is_finite=not steps_per_epoch)
+                batches = distribution.as_batches(batches, "batches", is_finite=not steps_per_epoch)
             if validation_data is not None:
-                validation_data = distribution.checked(validation_data, "validation_data", True)
+                validation_data = distribution.as_batches(validation_data, "validation_data", True)
             if steps_per_epoch is None:
-                steps_per_epoch = num_batches(batches)
+                steps_per_epoch = distribution.as_worker_batches(batches).num_batches
             check_at_least_1(
                 epochs=epochs, steps_per_epoch=steps_per_epoch, validation_freq=validation_freq
             )
@@ -215,19 +215,22 @@ class Run:
         per_epoch,
     ):
         """Trains from the newest checkpoint, if there is one; returns the `TrainingState`."""
+        norms = Norms(steps_per_epoch)
         state = TrainingState(
             self.path,
             steps_per_epoch,
             minutes=self.settings.checkpoint_minutes,
             steps=self.settings.checkpoint_steps,
             keep=self.settings.checkpoints_kept,
+            norms=norms,
         )
-        done = state.restore(trainer, callbacks)
+        # The norms are last, as checkpoints of earlier versions do not contain them.
+        done = state.restore(trainer, [*callbacks, norms])
         distribution.check_same(self.strategy, {"the number of steps done": done})
         if state.stopped:  # without an epoch, `fit` only replaces the weights by their average
             epochs = state.epoch
         if callable(batches):
-            remaining = distribution.checked(batches(done), "batches")
+            remaining = distribution.as_batches(batches(done), "batches")
         else:
             remaining = batches.repeat().skip(done)
 
@@ -237,6 +240,7 @@ class Run:
         if optimizer.use_ema:
             all_callbacks.append(SwapEMAWeights())  # validation uses the averaged weights
         all_callbacks.append(EpochFigures(steps_per_epoch, done, per_epoch))
+        all_callbacks.append(norms)
         all_callbacks += callbacks
         if self.is_chief:  # after all callbacks that add to the logs
             all_callbacks.append(HistoryFile(self.path))

@@ -15,7 +15,7 @@ def training_step(trainer, batches, differentiate):
 
     Args:
         trainer: compiled `zoo.training.trainer.Trainer`.
-        batches: list of (inputs, labels, weights).
+        batches: list of (inputs, labels, `RowWeights`).
         differentiate: `loss_and_gradients` as a function of (inputs, labels, weights), which may be
             compiled.
 
@@ -23,15 +23,25 @@ def training_step(trainer, batches, differentiate):
         The sum of the losses of the batches on this replica.
     """
     variables = trainer.trainable_variables
-    total_loss, total_gradients = 0.0, [None] * len(variables)
+    total_loss = 0.0
+    total_gradients = [None] * len(variables)
+
+    # 1. The losses and gradients of the rows of this replica, summed over the batches.
     for batch in batches:
         loss, outputs, gradients = differentiate(*batch)
         total_loss += loss
-        total_gradients = [_add(*pair) for pair in zip(total_gradients, gradients)]
+        total_gradients = [
+            _add(total, gradient) for total, gradient in zip(total_gradients, gradients)
+        ]
         trainer.update_metrics(batch, outputs)
-    # A variable that the loss does not depend on has no gradient, and is not updated.
+
+    # 2. Their sum over the replicas. A variable that the loss does not depend on has no gradient,
+    #    and is not updated.
     pairs = [pair for pair in zip(total_gradients, variables) if pair[0] is not None]
     gradients = sum_over_replicas([gradient for gradient, _ in pairs])
+    trainer.measure(gradients, total_loss)
+
+    # 3. The update, the same on all replicas.
     apply_gradients(trainer.optimizer, gradients, [variable for _, variable in pairs])
     return total_loss
 
@@ -62,7 +72,15 @@ def validation_step(trainer, batch):
     return loss
 
 
+def global_norm(tensors):
+    """Computes the norm of all elements of a list of tensors together, in float32."""
+    halves = [tf.nn.l2_loss(tf.cast(tensor, tf.float32)) for tensor in tensors]
+    return tf.sqrt(2.0 * tf.add_n(halves))
+
+
 def _add(first, second):
-    if first is None or second is None:
-        return second if first is None else first
+    if first is None:
+        return second
+    if second is None:
+        return first
     return first + second

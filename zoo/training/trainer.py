@@ -1,18 +1,18 @@
 """Training on one device, several devices or several machines, with the same results."""
 
 import functools
+import math
 
 import keras
 import tensorflow as tf
 
 from zoo import compat
-from zoo.data.worker_batches import WorkerBatches, parts_of
+from zoo.data.worker_batches import RowWeights, WorkerBatches, parts_of
 from zoo.models.base import copy_model
 from zoo.training import distribution
-from zoo.training.distribution import RowWeights
-from zoo.training.losses import is_summed, weighted_by_example
+from zoo.training.losses import part_losses, reduction_of, weights_of_part
 from zoo.training.state_file import random_states
-from zoo.training.step import loss_and_gradients, training_step, validation_step
+from zoo.training.step import global_norm, loss_and_gradients, training_step, validation_step
 
 
 class Trainer(compat.TrainingModel):
@@ -23,16 +23,20 @@ class Trainer(compat.TrainingModel):
     weights of all. With several workers, it fails with gradient accumulation or XLA.
 
     A step of `fit` is one update of the weights. It takes a batch (inputs, labels, weights), or a
-    tuple of batches whose gradients are summed. With ``reduction="sum"``, the loss is the weighted
-    sum over all items: to minimize the mean, use weights that sum to one over an update. The
-    reported loss is the mean of the sums over the steps. Keras's default reduction, the mean over
-    the rows of a batch, requires the weights of `zoo.training.distribution.with_row_counts`; the
-    reported loss is then the mean over all rows.
+    tuple of batches whose gradients are summed. The loss of an update is the one that Keras
+    computes for all of its rows as one batch, with Keras's reductions: "sum_over_batch_size", "sum"
+    or "mean_with_sample_weight", as `zoo.data.worker_batches` explains. The reported loss is the
+    mean over all rows, or the weighted mean over all items; of sums, it is the mean over the steps,
+    by their numbers of rows.
 
     Args:
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
         preprocess: function of the inputs of a batch that is computed on the device before the
             model, such as a normalization, so that images are transferred as integers.
+
+    Attributes:
+        gradient_norm: float32 scalar `tf.Variable`, the global norm of the gradients of an update
+            before clipping, measured every `steps_between_norms` updates.
 
     Raises:
         ValueError: if the model is not built or was created under another strategy.
@@ -52,6 +56,13 @@ class Trainer(compat.TrainingModel):
         self.model = model
         self._has_strategy = tf.distribute.has_strategy()
         self.preprocess = preprocess
+        self.steps_between_norms = 10
+        self.gradient_norm = tf.Variable(
+            math.nan,
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
         self.built = True
         for variable in random_states(model):
             distribution.set_random_state(variable, variable.numpy(), self.distribute_strategy)
@@ -83,23 +94,24 @@ class Trainer(compat.TrainingModel):
 
         Args:
             optimizer: `keras.optimizers.Optimizer`.
-            loss: a loss, or one for each output, as in Keras; all sums, or all means.
+            loss: a loss, or one for each output, as in Keras, all with the same reduction.
             weighted_metrics, metrics, loss_weights: as in Keras.
             jit_compile: whether to compile with XLA: on one device the whole step, on several the
                 forward and backward pass. "auto" compiles on GPUs if all batches have the same
                 shape: it takes seconds to minutes for each shape.
 
         Raises:
-            ValueError: if a loss has another reduction, or the optimizer accumulates gradients.
+            UserError: if the losses have different reductions.
+            ValueError: if the optimizer accumulates gradients.
         """
-        self._losses_are_means = not is_summed(loss)
+        self._reduction = reduction_of(loss)
         if getattr(optimizer, "gradient_accumulation_steps", None):
             raise ValueError(
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
             )
         super().compile(
             optimizer,
-            weighted_by_example(loss),
+            part_losses(loss, self.distribute_strategy.num_replicas_in_sync),
             loss_weights=loss_weights,
             metrics=metrics or None,
             weighted_metrics=weighted_metrics or None,
@@ -127,16 +139,25 @@ class Trainer(compat.TrainingModel):
         )
         self.make_train_function(force=True)
 
-    def fit(self, batches, validation_data=None, verbose="auto", **settings):
+    def fit(
+        self,
+        batches,
+        epochs=1,
+        steps_per_epoch=None,
+        validation_data=None,
+        validation_freq=1,
+        initial_epoch=0,
+        callbacks=None,
+        verbose="auto",
+    ):
         """Calls `keras.Model.fit` on a data set of batches; only the chief prints progress.
 
         Args:
-            batches: `WorkerBatches` or infinite `tf.data.Dataset` of batches, or of tuples of
-                batches.
+            batches: `WorkerBatches` or infinite `tf.data.Dataset` of batches (inputs, labels,
+                weights), or of tuples of batches.
+            epochs, initial_epoch, validation_freq, callbacks, verbose: as in Keras.
+            steps_per_epoch: as in Keras; several workers need it.
             validation_data: `WorkerBatches` or `tf.data.Dataset` with a known number of batches.
-            verbose: as in Keras.
-            **settings: `epochs`, `steps_per_epoch`, which several workers need, and other arguments
-                of `keras.Model.fit`.
 
         Returns:
             `keras.callbacks.History`.
@@ -153,20 +174,27 @@ class Trainer(compat.TrainingModel):
                 self._use_xla(on)
         with strategy.scope():
             self._build_metrics(parts_of(whole.element_spec)[0])
+        validation_steps = None
         if validation_data is not None:
-            settings["validation_steps"] = num_batches(validation_data)
+            validation_steps = num_batches(validation_data)
             validation_data = distribution.distribute(validation_data, strategy)
         return super().fit(
             distribution.distribute(batches, strategy),
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
             validation_data=validation_data,
+            validation_steps=validation_steps,
+            validation_freq=validation_freq,
+            initial_epoch=initial_epoch,
+            callbacks=callbacks,
             verbose=verbose,
             shuffle=False,  # the batches are already shuffled
-            **settings,
         )
 
     def evaluate(self, batches=None, steps=None, **settings):
         """Calls `keras.Model.evaluate` on a data set of batches with known cardinality."""
-        batches = settings.pop("x", batches)  # `fit` passes it by this name
+        if "x" in settings:  # the validation data of `fit`, which are distributed
+            return super().evaluate(steps=steps, **settings)
         steps = num_batches(batches) if steps is None else steps
         batches = distribution.distribute(batches, self.distribute_strategy)
         return super().evaluate(batches, steps=steps, **settings)
@@ -190,48 +218,67 @@ class Trainer(compat.TrainingModel):
         return self._logs(validation_step(self, data), data)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Returns this replica's share of the loss of a batch, and all regularization losses."""
-        if isinstance(sample_weight, RowWeights):
-            replicas = self.distribute_strategy.num_replicas_in_sync
-            sample_weight = sample_weight.for_losses(self._losses_are_means, replicas)
-        elif self._losses_are_means:
-            raise ValueError(
-                f'With weights of items, the loss must have reduction="sum". Received: {self.loss}.'
-            )
-        return super().compute_loss(x, y, y_pred, sample_weight, training)
+        """Returns what the rows of a part, with `RowWeights`, add to the loss of their update.
+
+        The replicas and the batches of an update also share the regularization losses equally.
+        """
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        weights = weights_of_part(sample_weight, self._reduction, replicas)
+        return super().compute_loss(x, y, y_pred, weights, training)
 
     def update_metrics(self, batch, outputs):
         """Updates the metrics given to `compile` with a batch, without its repeated rows."""
-        _, labels, weights = batch
+        _, labels, rows = batch
+        weights = rows.weights
         if self.metrics_of_compile is None:
             return
-        real = None
-        if isinstance(weights, RowWeights):
-            weights, real = weights.weights, weights.real > 0
-        elif self._has_unweighted_metrics:
-            real = tf.reduce_any(tf.reshape(weights, [tf.shape(weights)[0], -1]) != 0, axis=1)
-        if real is not None and self.distribute_strategy.num_replicas_in_sync > 1:
-            labels, outputs, weights = keras.tree.map_structure(
-                functools.partial(_select_rows, selected=real), (labels, outputs, weights)
-            )
+        if self.distribute_strategy.num_replicas_in_sync > 1:
+            if self._has_unweighted_metrics:
+                select = functools.partial(_select_rows, selected=rows.real > 0)
+                labels, outputs, weights = keras.tree.map_structure(
+                    select, (labels, outputs, weights)
+                )
+            else:  # which takes less time
+                weights = weights_of_part(rows, "sum", 1)
         self.metrics_of_compile.update_state(labels, outputs, weights)
+
+    def measure(self, gradients, loss):
+        """Stores the norm of the gradients of a step, if it is its turn or the loss is not finite.
+
+        It is not computed in each step, which would take 1 or 2% of the time of large models.
+        """
+        if not gradients:
+            return
+        is_due = self.optimizer.iterations % self.steps_between_norms == 0
+        self.gradient_norm.assign(
+            tf.cond(
+                tf.convert_to_tensor(is_due) | ~tf.math.is_finite(loss),
+                lambda: global_norm(gradients) / self.optimizer.scale_loss(1.0),  # for float16
+                lambda: tf.convert_to_tensor(self.gradient_norm),
+            )
+        )
 
     def _logs(self, loss, batch):
         """Updates the reported loss with that of this replica; returns the metrics."""
         replicas = self.distribute_strategy.num_replicas_in_sync
-        weight = 1.0 / replicas
-        if isinstance(batch[2], RowWeights):
-            weight *= batch[2].rows[0]
-        self.metrics[0].update_state(loss * replicas, sample_weight=weight)
+        rows = batch[2]
+        # what the loss of the whole update is a mean over; the replicas share it equally
+        count = rows.total if self._reduction == "mean_with_sample_weight" else rows.rows
+        self.metrics[0].update_state(loss * replicas, sample_weight=count[0] / replicas)
         logs = self.get_metrics_result()
         if distribution.num_workers(self.distribute_strategy) > 1:
             # Keras averages the logs of several workers over their first axis.
-            logs = {name: tf.reshape(value, [1]) for name, value in logs.items()}
+            logs = {name: tf.expand_dims(value, 0) for name, value in logs.items()}
         return logs
 
     def _build_metrics(self, batch):
-        tensors = [keras.KerasTensor(s.shape, s.dtype.name) for s in tf.nest.flatten(batch)]
-        self.build_losses_and_metrics(self.test_step, tf.nest.pack_sequence_as(batch, tensors))
+        """Builds losses and metrics, for the specs of a batch (inputs, labels, weights)."""
+        inputs, labels, weights = keras.tree.map_structure(
+            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), batch
+        )
+        row = keras.KerasTensor(weights.shape[:1], "float32")
+        batch = inputs, labels, RowWeights(weights, real=row, rows=row, total=row)
+        self.build_losses_and_metrics(self.test_step, batch)
 
 
 def num_batches(batches):
@@ -241,7 +288,8 @@ def num_batches(batches):
 
 def _select_rows(tensor, selected):
     """The selected rows of a tensor and of the mask that Keras attaches to it."""
-    rows, mask = tf.boolean_mask(tensor, selected), compat.get_keras_mask(tensor)
+    rows = tf.boolean_mask(tensor, selected)
+    mask = compat.get_keras_mask(tensor)
     if mask is not None:
         compat.set_keras_mask(rows, tf.boolean_mask(mask, selected))
     return rows
