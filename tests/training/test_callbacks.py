@@ -10,7 +10,13 @@ import tensorflow as tf
 import zoo
 from tests.training.test_optimizers import SMALL
 from zoo.layers import PatchDropout
-from zoo.training.callbacks import AverageCheckpoints, EpochFigures, HistoryFile, PatchDropoutRates
+from zoo.training.callbacks import (
+    AverageCheckpoints,
+    EpochFigures,
+    HistoryFile,
+    Norms,
+    PatchDropoutRates,
+)
 from zoo.training.trainer import Trainer
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32")
@@ -65,6 +71,39 @@ def test_speed_is_that_of_training_alone(monkeypatch, first_step, expected):
     speeds = [logs["images_per_second"], logs["images_per_second_per_device"]]
     np.testing.assert_array_equal(speeds, expected)
     assert abs(logs["learning_rate"] - 0.2) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_norms_are_those_of_the_last_step(dtype):
+    """Of an epoch of one step: of gradients before clipping and, in float16, before scaling."""
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, dtype=dtype)])
+    model.dtype_policy = dtype
+    trainer = Trainer(model)
+    trainer.compile(keras.optimizers.SGD(0.5, global_clipnorm=0.1), keras.losses.MeanSquaredError())
+    inputs, labels = np.ones((4, 3), "float32"), np.full((4, 2), 9.0, "float32")
+    before = model.get_weights()
+    batches = tf.data.Dataset.from_tensors((inputs, labels, np.ones(4, "float32"))).repeat()
+    norms = Norms(1)
+    logs = trainer.fit(batches, steps_per_epoch=1, callbacks=[norms], verbose=0).history
+    after = model.get_weights()
+    # of the mean of (x W + b - y)² over four rows and two columns
+    errors = 2 * (inputs @ before[0] + before[1] - labels) / 8
+    gradients = [inputs.T @ errors, errors.sum(axis=0)]
+    expected = {
+        "gradient_norm": norm(gradients),
+        "weight_norm": norm(after),
+        "update_norm": norm([new - old for new, old in zip(after, before)]),
+    }
+    assert expected["update_norm"] == pytest.approx(0.05, rel=1e-2), "0.5 times the clipped norm"
+    for name, value in expected.items():
+        tolerance = 1e-5 if dtype == "float32" else 1e-2
+        assert logs[name] == pytest.approx([value], rel=tolerance)
+        assert getattr(norms, name) == logs[name][0]
+
+
+def norm(arrays):
+    return np.sqrt(sum((array.astype("float64") ** 2).sum() for array in arrays))
 
 
 def test_the_history_is_written_whole_and_once(tmp_path):

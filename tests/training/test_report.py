@@ -146,9 +146,12 @@ def test_class_names_are_drawn_as_they_are(tmp_path):
     assert all(map(is_picture, tmp_path.iterdir()))
 
 
-@pytest.mark.parametrize("epochs", [1, 40])
-def test_learning_curves(tmp_path, epochs):
-    names = ("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate")
+@pytest.mark.parametrize("epochs, norms", [(1, True), (40, True), (2, False)])
+def test_learning_curves(tmp_path, epochs, norms):
+    """Also of a run of an earlier version, without norms."""
+    names = ["loss", "val_loss", "accuracy", "val_accuracy", "learning_rate"]
+    if norms:
+        names += ["gradient_norm", "weight_norm", "update_norm"]
     history = {name: RANDOM.uniform(size=epochs).tolist() for name in names}
     history["val_loss"][:-1] = [np.nan] * (epochs - 1)  # epochs without validation
     pictures.learning_curves({"epoch": list(range(epochs)), **history}, tmp_path / "curves.png")

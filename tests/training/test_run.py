@@ -133,8 +133,21 @@ def added_loss():
     return model
 
 
+def with_loss(loss, *metrics):
+    """A classifier of three classes, with metrics of these classes."""
+
+    def make():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, "softmax")])
+        model.compile(keras.optimizers.SGD(0.1), loss, metrics=[metric() for metric in metrics])
+        return model
+
+    return make
+
+
 WEIGHTED = dataset(ITEMS, ITEMS, 0.5 + ITEMS / 2).map(shortened)
 SUMMED = keras.losses.BinaryCrossentropy(reduction="sum")
+ONE_HOT = np.eye(3, dtype="float32")[Y]
+IGNORING = keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)
 CASES = {
     "a function": (one_number(distance), dataset(X, X[:, 0])),
     "a sum": (one_number(SUMMED), dataset(X, Y > 1)),
@@ -145,6 +158,12 @@ CASES = {
     "weights of examples": (classifier, dataset(X, Y, np.linspace(0.5, 2, ROWS))),
     "two outputs": (two_outputs, dataset({"a": X}, {"kind": Y, "size": X[:, :2]})),
     "weights of items": (tagger, WEIGHTED),
+    "an ignored class": (with_loss(IGNORING), dataset(X, np.where(np.arange(ROWS) % 4, Y, -1))),
+    "one number": (with_loss(keras.losses.Dice()), dataset(X, ONE_HOT)),
+    "a value for each class": (
+        with_loss("categorical_crossentropy", keras.metrics.F1Score),
+        dataset(X, ONE_HOT),
+    ),
     "rows without weight": (unused, dataset(X, Y, np.arange(ROWS) % 3)),
 }
 
@@ -175,6 +194,7 @@ MARKS = {
     **dict.fromkeys(CASES, [pytest.mark.slow]),
     "a mask and weights": [pytest.mark.ci],
     **dict.fromkeys(("classifier", "two outputs"), []),
+    **dict.fromkeys(("an ignored class", "a value for each class"), []),
 }
 
 
@@ -192,7 +212,12 @@ def test_on_one_device_it_is_fit_of_keras(case, tmp_path):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
     rows = history_rows(tmp_path / "run")
     for name, values in logs.items():
-        np.testing.assert_allclose([row[name] for row in rows], values, rtol=1e-4)
+        if np.ndim(values) > 1:  # a value for each class
+            classes = range(np.shape(values)[1])
+            found = [[row[f"{name}_{number}"] for number in classes] for row in rows]
+        else:
+            found = [row[name] for row in rows]
+        np.testing.assert_allclose(found, values, rtol=1e-4)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["val_loss"] == rows[-1]["val_loss"]
     loaded = keras.saving.load_model(
@@ -204,6 +229,7 @@ def test_on_one_device_it_is_fit_of_keras(case, tmp_path):
 
 
 DIFFERENT = {"classifier", "weights of examples", "a mask and weights", "an added loss"}
+DIFFERENT |= {"an ignored class", "one number"}
 SAME_ON_SEVERAL = set(CASES) - DIFFERENT
 
 
@@ -230,6 +256,30 @@ def test_on_several_devices_all_figures_are_those_of_one(devices, tmp_path):
         rows = history_rows(tmp_path / case), history_rows(tmp_path / "one" / case)
         for found, expected in zip(*rows, strict=True):
             assert found == pytest.approx(expected, rel=1e-4), case
+
+
+def test_a_run_that_diverges_says_which_norm_exploded(tmp_path):
+    """The learning rate is far too high from step 40 on; every seventh gradient is measured."""
+
+    class Faster(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if int(self.model.optimizer.iterations) == 39:
+                self.model.optimizer.learning_rate = 1e4
+
+    message = (
+        r"The run has diverged\. The loss of step \d+ is (inf|nan) \(epoch \d+\)\. "
+        r"The norm of the gradients was \S+ in step 43, the median before was \S+; "
+        r"the norm of the weights is \S+, at the end of the last epoch it was \S+\. "
+        r"The last checkpoint is .* Try a lower learning rate"
+    )
+
+    def linear():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        return model
+
+    with pytest.raises(UserError, match=message):
+        train(linear, dataset(X, X[:, 0]), tmp_path / "run", epochs=9, callbacks=[Faster()])
 
 
 class StopAt(keras.callbacks.Callback):

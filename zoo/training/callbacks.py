@@ -1,19 +1,23 @@
-"""Callbacks: history, training speed, patch dropout, and the average of the last epochs."""
+"""Callbacks: history, training speed, norms, patch dropout, and the average of the last epochs."""
 
+import collections
 import csv
 import io
 import math
 import pathlib
 import shutil
+import statistics
 import time
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from zoo import compat
 from zoo.files import write_text
 from zoo.layers import PatchDropout
 from zoo.training import state_file as files
+from zoo.training.step import global_norm
 
 
 class HistoryFile(keras.callbacks.Callback):
@@ -77,7 +81,8 @@ class EpochFigures(keras.callbacks.Callback):
         self.per_epoch = per_epoch or {}
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._start, self._end = time.perf_counter(), None
+        self._start = time.perf_counter()
+        self._end = None
 
     def on_test_begin(self, logs=None):
         self._end = self._end or time.perf_counter()
@@ -93,6 +98,83 @@ class EpochFigures(keras.callbacks.Callback):
             logs[f"{name}_per_second_per_device"] = share * count / seconds / devices
         rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
         logs["learning_rate"] = float(rate)
+
+
+class Norms(keras.callbacks.Callback):
+    """Adds norms of gradients, weights and updates to the logs of each epoch.
+
+    They are norms of all trainable variables together, in float32: `gradient_norm` of the gradients
+    before clipping in the last step of the epoch that was measured, see `Trainer.measure`;
+    `weight_norm` of the weights at the end of the epoch; `update_norm` of their change in its last
+    step. For a sum of many losses or a learning rate that is too high, they grow before the loss
+    does.
+
+    Args:
+        steps_per_epoch: as passed to `fit`.
+
+    Attributes:
+        gradient_norm, weight_norm, update_norm: float, the last values, which checkpoints contain.
+    """
+
+    def __init__(self, steps_per_epoch=1):
+        super().__init__()
+        self.steps_per_epoch = steps_per_epoch
+        self.gradient_norm = math.nan
+        self.weight_norm = math.nan
+        self.update_norm = math.nan
+        self._measured = collections.deque(maxlen=1000)  # pairs (step, norm of the gradients)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._first_step = epoch * self.steps_per_epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch + 1 == self.steps_per_epoch:
+            self._weights_before = self._weights()
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self._first_step + batch) % self.model.steps_between_norms == 0:
+            self._read(self._first_step + batch + 1)
+        if batch + 1 == self.steps_per_epoch:
+            weights = self._weights()
+            changes = [new - old for new, old in zip(weights, self._weights_before)]
+            self.weight_norm = float(global_norm(weights))
+            self.update_norm = float(global_norm(changes))
+            self._weights_before = None
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["gradient_norm"] = self.gradient_norm
+        logs["weight_norm"] = self.weight_norm
+        logs["update_norm"] = self.update_norm
+
+    def divergence(self, step):
+        """Describes the norms of a run that diverges: a sentence for the error message.
+
+        It names the first step from which on the norm of the gradients was more than ten times the
+        median of those before.
+
+        Args:
+            step: number of steps done, the last of which has a loss that is not finite.
+        """
+        self._read(step)
+        norms = [norm for _, norm in self._measured]
+        first = len(norms) - 1
+        while first > 1 and not norms[first - 1] <= 10 * statistics.median(norms[: first - 1]):
+            first -= 1
+        at, norm = self._measured[first]
+        before = "none was measured before"
+        if first:
+            before = f"the median before was {statistics.median(norms[:first]):.3g}"
+        weights = f"the norm of the weights is {float(global_norm(self._weights())):.3g}"
+        if self._first_step:
+            weights += f", at the end of the last epoch it was {self.weight_norm:.3g}"
+        return f"The norm of the gradients was {norm:.3g} in step {at:,}, {before}; {weights}."
+
+    def _read(self, step):
+        self.gradient_norm = float(self.model.gradient_norm.numpy())
+        self._measured.append((step, self.gradient_norm))
+
+    def _weights(self):
+        return [tf.convert_to_tensor(v.value) for v in self.model.trainable_variables]
 
 
 class PatchDropoutRates(keras.callbacks.Callback):
@@ -143,7 +225,8 @@ class AverageCheckpoints(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if not self.is_chief:
             return
-        path, loss = self.folder / f"epoch_{epoch:05d}", (logs or {}).get("val_loss")
+        path = self.folder / f"epoch_{epoch:05d}"
+        loss = (logs or {}).get("val_loss")
         earlier = [other for other in files.paths(self.folder) if other < path]
         losses = [*_losses(earlier), None if loss is None else float(loss)]
         since_best = len(losses) - 1 - best_index(losses)
@@ -159,7 +242,8 @@ class AverageCheckpoints(keras.callbacks.Callback):
             ValueError: if the files do not fit `model`.
             TrainingStateError: if a file is damaged.
         """
-        paths, total = files.paths(self.folder), {}
+        paths = files.paths(self.folder)
+        total = {}
         losses = _losses(paths)
         since_best = len(losses) - 1 - best_index(losses)
         paths = paths[: len(paths) - since_best][-self.count :]

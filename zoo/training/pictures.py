@@ -31,24 +31,32 @@ _LONGEST_LABEL = 24  # characters
 
 
 def learning_curves(history, path):
-    """Plots loss, accuracy and learning rate over the epochs of `callbacks.history`.
+    """Plots loss, accuracy, learning rate and norms over the epochs of `callbacks.history`.
 
     Args:
-        history: {name: [value of each epoch]}.
+        history: {name: [value of each epoch]}; runs of earlier versions have no norms.
         path: path of the PNG file.
     """
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
-    panels = figure.subplots(1, 3)
+    has_norms = "gradient_norm" in history
+    columns = 4 if has_norms else 3
+    figure = Figure(figsize=(4 * columns, 3.6), layout="constrained")
+    panels = figure.subplots(1, columns)
     epochs = np.asarray(history["epoch"]) + 1
     for axes, name in zip(panels, ("loss", "accuracy")):
         _draw_line(axes, epochs, history[name], label="training (with dropout, augmentation)")
         _draw_line(axes, epochs, history[f"val_{name}"], label="validation")
         axes.set(title=name, xlabel="epoch")
         axes.legend()
-    last = next(filter(np.isfinite, reversed(history["val_accuracy"])), np.nan)
+    known = [value for value in history["val_accuracy"] if np.isfinite(value)]
+    last = known[-1] if known else np.nan
     panels[1].set_title(f"accuracy (validation, last: {last:.2%})")
     _draw_line(panels[2], epochs, history["learning_rate"])
     panels[2].set(title="learning rate at the end of the epoch", xlabel="epoch")
+    if has_norms:
+        for name in ("weight", "gradient", "update"):
+            _draw_line(panels[3], epochs, history[f"{name}_norm"], label=f"{name}s")
+        panels[3].set(title="norms at the end of the epoch", xlabel="epoch", yscale="log")
+        panels[3].legend()
     for axes in panels:
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

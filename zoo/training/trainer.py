@@ -7,12 +7,14 @@ import keras
 import tensorflow as tf
 
 from zoo import compat
-from zoo.data.worker_batches import RowWeights, WorkerBatches, parts_of
+from zoo.data.worker_batches import parts_of
 from zoo.models.base import copy_model
 from zoo.training import distribution
 from zoo.training.losses import part_losses, reduction_of, weights_of_part
 from zoo.training.state_file import random_states
 from zoo.training.step import global_norm, loss_and_gradients, training_step, validation_step
+
+STEPS_BETWEEN_NORMS = 10  # measuring each step takes 1 or 2% of the time of large models
 
 
 class Trainer(compat.TrainingModel):
@@ -56,7 +58,7 @@ class Trainer(compat.TrainingModel):
         self.model = model
         self._has_strategy = tf.distribute.has_strategy()
         self.preprocess = preprocess
-        self.steps_between_norms = 10
+        self.steps_between_norms = STEPS_BETWEEN_NORMS
         self.gradient_norm = tf.Variable(
             math.nan,
             trainable=False,
@@ -167,16 +169,20 @@ class Trainer(compat.TrainingModel):
             verbose = 0
         if verbose and strategy.num_replicas_in_sync > 1:
             print(f"Training on {strategy.num_replicas_in_sync} devices")
-        whole = batches.whole() if isinstance(batches, WorkerBatches) else batches
+        batches = distribution.as_worker_batches(batches)
+        update = batches.parts(tf.distribute.InputContext()).element_spec
         if self._jit_compile_argument == "auto" and tf.config.list_logical_devices("GPU"):
-            on = all(None not in spec.shape[1:] for spec in tf.nest.flatten(whole.element_spec))
+            on = all(None not in spec.shape[1:] for spec in tf.nest.flatten(update))
             if on != (self.jit_compile or self._jit_gradients):  # else the step is already traced
                 self._use_xla(on)
         with strategy.scope():
-            self._build_metrics(parts_of(whole.element_spec)[0])
+            self._build_metrics(parts_of(update)[0])
+        if steps_per_epoch is not None:  # so that each epoch has a step that is measured
+            self.steps_between_norms = min(STEPS_BETWEEN_NORMS, steps_per_epoch)
         validation_steps = None
         if validation_data is not None:
-            validation_steps = num_batches(validation_data)
+            validation_data = distribution.as_worker_batches(validation_data)
+            validation_steps = validation_data.num_batches
             validation_data = distribution.distribute(validation_data, strategy)
         return super().fit(
             distribution.distribute(batches, strategy),
@@ -195,7 +201,8 @@ class Trainer(compat.TrainingModel):
         """Calls `keras.Model.evaluate` on a data set of batches with known cardinality."""
         if "x" in settings:  # the validation data of `fit`, which are distributed
             return super().evaluate(steps=steps, **settings)
-        steps = num_batches(batches) if steps is None else steps
+        batches = distribution.as_worker_batches(batches)
+        steps = batches.num_batches if steps is None else steps
         batches = distribution.distribute(batches, self.distribute_strategy)
         return super().evaluate(batches, steps=steps, **settings)
 
@@ -242,11 +249,23 @@ class Trainer(compat.TrainingModel):
                 weights = weights_of_part(rows, "sum", 1)
         self.metrics_of_compile.update_state(labels, outputs, weights)
 
-    def measure(self, gradients, loss):
-        """Stores the norm of the gradients of a step, if it is its turn or the loss is not finite.
+    def get_metrics_result(self):
+        """As in Keras, but a metric with a value for each class becomes an entry for each.
 
-        It is not computed in each step, which would take 1 or 2% of the time of large models.
+        So `keras.metrics.F1Score` adds `f1_score_0`, `f1_score_1`, ... to the logs, which callbacks
+        of Keras such as `TensorBoard` require.
         """
+        results = {}
+        for name, value in super().get_metrics_result().items():
+            if len(value.shape) == 0:
+                results[name] = value
+            else:
+                values = tf.unstack(tf.reshape(value, [-1]))
+                results.update({f"{name}_{index}": one for index, one in enumerate(values)})
+        return results
+
+    def measure(self, gradients, loss):
+        """Stores the norm of the gradients, in some steps and if the loss is not finite."""
         if not gradients:
             return
         is_due = self.optimizer.iterations % self.steps_between_norms == 0
@@ -272,18 +291,11 @@ class Trainer(compat.TrainingModel):
         return logs
 
     def _build_metrics(self, batch):
-        """Builds losses and metrics, for the specs of a batch (inputs, labels, weights)."""
-        inputs, labels, weights = keras.tree.map_structure(
+        """Builds losses and metrics, for the specs of a batch (inputs, labels, `RowWeights`)."""
+        batch = keras.tree.map_structure(
             lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), batch
         )
-        row = keras.KerasTensor(weights.shape[:1], "float32")
-        batch = inputs, labels, RowWeights(weights, real=row, rows=row, total=row)
         self.build_losses_and_metrics(self.test_step, batch)
-
-
-def num_batches(batches):
-    """Returns the number of batches of finite `WorkerBatches` or of a `tf.data.Dataset`."""
-    return batches.num_batches if isinstance(batches, WorkerBatches) else len(batches)
 
 
 def _select_rows(tensor, selected):

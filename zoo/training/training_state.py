@@ -41,6 +41,7 @@ class TrainingState(keras.callbacks.Callback):
         steps: steps between checkpoints, in addition to `minutes`; 0 to disable.
         keep: number of checkpoints to keep, at least 1. The one with the lowest `val_loss` is also
             kept, in the subfolder ``best``.
+        norms: `zoo.training.callbacks.Norms`, for the message of the error if training diverges.
 
     Attributes:
         step: number of steps done.
@@ -49,13 +50,14 @@ class TrainingState(keras.callbacks.Callback):
         interruption: `Interruption` that is watched during training.
     """
 
-    def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3):
+    def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3, norms=None):
         super().__init__()
         self.folder = pathlib.Path(folder) / "checkpoints"
         self.steps_per_epoch = steps_per_epoch
         self.minutes = minutes
         self.steps = steps
         self.keep = keep
+        self.norms = norms
         self.step = 0
         self.epoch = 0
         self.stopped = False
@@ -145,7 +147,8 @@ class TrainingState(keras.callbacks.Callback):
             return
         self.step = step
         loss = (logs or {}).get("loss", 0.0)  # a mean: once not finite, it stays so for an epoch
-        self._check_finite(loss, f"The loss of step {step:,} is {np.ravel(loss)[0]}")
+        if not np.isfinite(loss).all():
+            self._stop_diverged(f"The loss of step {step:,} is {np.ravel(loss)[0]}")
         if batch + 1 == self.steps_per_epoch:
             # During validation, the model may have the averaged weights and validation metrics, so
             # the state is written before validation, unless little would be lost.
@@ -241,22 +244,21 @@ class TrainingState(keras.callbacks.Callback):
         _, stop = self._save_or_stop(step, 60 * self.minutes)
         return stop
 
-    def _check_finite(self, values, message):
-        if np.isfinite(values).all():
-            return
+    def _stop_diverged(self, reason):
+        """Raises `UserError` for a run whose loss or weights are not finite."""
+        norms = "" if self.norms is None else f" {self.norms.divergence(self.step)}"
         paths = files.paths(self.folder)
         last = f"The last checkpoint is {paths[-1]}." if paths else "There is no checkpoint."
         raise UserError(
-            f"{message} (epoch {self.epoch + 1}). {last} Try a lower learning rate, a longer "
-            "warmup or stronger gradient clipping."
+            f"The run has diverged. {reason} (epoch {self.epoch + 1}).{norms} {last} Try a lower "
+            "learning rate, a longer warmup or stronger gradient clipping."
         )
 
     def _save(self, epochs_done, is_best=False):
         """Writes a checkpoint; raises `UserError` if weights are not finite."""
         for name, variable in files.variables(self.model, (files.WEIGHTS,)).items():
-            if "float" in variable.dtype:
-                message = f"After step {self.step:,}, {name} is not finite"
-                self._check_finite(variable.numpy(), message)
+            if "float" in variable.dtype and not np.isfinite(variable.numpy()).all():
+                self._stop_diverged(f"After step {self.step:,}, {name} is not finite")
         metadata = {
             "step": self.step,
             "epoch": epochs_done,

@@ -45,22 +45,31 @@ def _with_weights(inputs, labels):
     return inputs, labels, tf.ones([rows])
 
 
+def as_worker_batches(batches):
+    """Returns `WorkerBatches`, of which every worker computes all batches of a data set.
+
+    Args:
+        batches: `tf.data.Dataset` of batches (inputs, labels, weights), or of tuples of these, with
+            weights [B] or [B, ...]; or `WorkerBatches`, which are returned unchanged.
+    """
+    if isinstance(batches, WorkerBatches):
+        return batches
+    count = int(batches.cardinality())
+    return split_batches(batches, count if count >= 0 else None)
+
+
 def distribute(batches, strategy):
     """Splits each batch between the replicas, for any number of rows.
 
-    See `zoo.data.worker_batches`. So the training data do not depend on the number of workers.
-    Every worker computes all batches of a `tf.data.Dataset`.
+    See `zoo.data.worker_batches`. The training data do not depend on the number of workers.
 
     Args:
-        batches: `WorkerBatches` or `tf.data.Dataset` of batches (inputs, labels, weights), or of
-            tuples of these. Weights are [B] or [B, ...].
+        batches: `WorkerBatches`.
         strategy: `tf.distribute.Strategy`.
 
     Returns:
         An input for `fit`, whose weights are `RowWeights`; infinite if there are several replicas.
     """
-    if not isinstance(batches, WorkerBatches):
-        batches = split_batches(batches)
     if strategy.num_replicas_in_sync == 1:
         return batches.parts(tf.distribute.InputContext())
     # If it were finite, workers would communicate in every step to detect its end.
