@@ -251,7 +251,7 @@ def _likelihood(generator, texts):
 
     progress = tqdm(windows.whole(), "evaluating", windows.num_batches, leave=False, disable=None)
     sums = np.array([generator.run(graph, *batch) for batch in progress], float)
-    loss, accuracy = sums.mean(axis=0).tolist()  # the weights make it the mean over the tokens
+    loss, accuracy = (sums.sum(axis=0) / len(tokens)).tolist()
     return {
         "items": len(tokens),
         "loss": loss,
