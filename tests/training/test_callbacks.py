@@ -99,7 +99,7 @@ def test_norms_are_those_of_the_last_step(dtype):
     for name, value in expected.items():
         tolerance = 1e-5 if dtype == "float32" else 1e-2
         assert logs[name] == pytest.approx([value], rel=tolerance)
-        assert getattr(norms, name) == logs[name][0]
+        assert norms.values[name] == logs[name][0]
 
 
 def norm(arrays):

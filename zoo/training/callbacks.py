@@ -113,15 +113,13 @@ class Norms(keras.callbacks.Callback):
         steps_per_epoch: as passed to `fit`.
 
     Attributes:
-        gradient_norm, weight_norm, update_norm: float, the last values, which checkpoints contain.
+        values: {name: the last value}, which `TrainingState` saves and restores.
     """
 
     def __init__(self, steps_per_epoch=1):
         super().__init__()
         self.steps_per_epoch = steps_per_epoch
-        self.gradient_norm = math.nan
-        self.weight_norm = math.nan
-        self.update_norm = math.nan
+        self.values = dict.fromkeys(("gradient_norm", "weight_norm", "update_norm"), math.nan)
         self._measured = collections.deque(maxlen=1000)  # pairs (step, norm of the gradients)
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -137,14 +135,12 @@ class Norms(keras.callbacks.Callback):
         if batch + 1 == self.steps_per_epoch:
             weights = self._weights()
             changes = [new - old for new, old in zip(weights, self._weights_before)]
-            self.weight_norm = float(global_norm(weights))
-            self.update_norm = float(global_norm(changes))
+            self.values["weight_norm"] = float(global_norm(weights))
+            self.values["update_norm"] = float(global_norm(changes))
             self._weights_before = None
 
     def on_epoch_end(self, epoch, logs=None):
-        logs["gradient_norm"] = self.gradient_norm
-        logs["weight_norm"] = self.weight_norm
-        logs["update_norm"] = self.update_norm
+        logs.update(self.values)
 
     def divergence(self, step):
         """Describes the norms of a run that diverges: a sentence for the error message.
@@ -166,12 +162,13 @@ class Norms(keras.callbacks.Callback):
             before = f"the median before was {statistics.median(norms[:first]):.3g}"
         weights = f"the norm of the weights is {float(global_norm(self._weights())):.3g}"
         if self._first_step:
-            weights += f", at the end of the last epoch it was {self.weight_norm:.3g}"
+            weights += f", at the end of the last epoch it was {self.values['weight_norm']:.3g}"
         return f"The norm of the gradients was {norm:.3g} in step {at:,}, {before}; {weights}."
 
     def _read(self, step):
-        self.gradient_norm = float(self.model.gradient_norm.numpy())
-        self._measured.append((step, self.gradient_norm))
+        norm = float(self.model.gradient_norm.numpy())
+        self.values["gradient_norm"] = norm
+        self._measured.append((step, norm))
 
     def _weights(self):
         return [tf.convert_to_tensor(v.value) for v in self.model.trainable_variables]

@@ -224,8 +224,7 @@ class Run:
             keep=self.settings.checkpoints_kept,
             norms=norms,
         )
-        # The norms are last, as checkpoints of earlier versions do not contain them.
-        done = state.restore(trainer, [*callbacks, norms])
+        done = state.restore(trainer, callbacks)
         distribution.check_same(self.strategy, {"the number of steps done": done})
         if state.stopped:  # without an epoch, `fit` only replaces the weights by their average
             epochs = state.epoch

@@ -41,7 +41,8 @@ class TrainingState(keras.callbacks.Callback):
         steps: steps between checkpoints, in addition to `minutes`; 0 to disable.
         keep: number of checkpoints to keep, at least 1. The one with the lowest `val_loss` is also
             kept, in the subfolder ``best``.
-        norms: `zoo.training.callbacks.Norms`, for the message of the error if training diverges.
+        norms: `zoo.training.callbacks.Norms` to save and restore; the error of a run that diverges
+            contains them.
 
     Attributes:
         step: number of steps done.
@@ -69,6 +70,7 @@ class TrainingState(keras.callbacks.Callback):
         # What a checkpoint contains, until it is restored:
         self._metrics = None  # of the epoch that is resumed
         self._attributes = []  # of each callback
+        self._norms = {}
         self._rates = []  # (variable, learning rate)
 
     def restore(self, model, callbacks=()):
@@ -199,6 +201,7 @@ class TrainingState(keras.callbacks.Callback):
         self._best_loss = metadata["val_loss"]
         self._metrics = metadata["metrics"]
         self._attributes = metadata["callbacks"]
+        self._norms = metadata.get("norms") or {}  # none in checkpoints of earlier versions
         # callbacks may change the learning rate in the skipped steps
         rates = [v for v in model.optimizer.variables if v.name == "learning_rate"]
         self._rates = [(variable, variable.numpy()) for variable in rates]
@@ -206,6 +209,8 @@ class TrainingState(keras.callbacks.Callback):
     def _restore_callbacks(self):
         for callback, attributes in zip(self._callbacks, self._attributes):
             vars(callback).update(attributes)
+        if self.norms is not None:
+            self.norms.values.update(self._norms)
         for variable, rate in self._rates:
             variable.assign(rate)
 
@@ -266,6 +271,7 @@ class TrainingState(keras.callbacks.Callback):
             "metrics": files.read_metrics(self.model),
             "val_loss": self._best_loss,
             "stopped": bool(self.model.stop_training),
+            "norms": None if self.norms is None else self.norms.values,
             "callbacks": [
                 # Attributes that do not change are settings, which may differ in the resumed run.
                 dict(_plain_attributes(callback).items() - initial.items())
