@@ -81,7 +81,7 @@ def test_norms_are_those_of_the_last_step(dtype):
     model.dtype_policy = dtype
     trainer = Trainer(model)
     trainer.compile(keras.optimizers.SGD(0.5, global_clipnorm=0.1), keras.losses.MeanSquaredError())
-    inputs, labels = np.ones((4, 3), "float32"), np.full((4, 2), 9.0, "float32")
+    inputs, labels = np.full((4, 3), 0.1, "float32"), np.ones((4, 2), "float32")
     before = model.get_weights()
     batches = tf.data.Dataset.from_tensors((inputs, labels, np.ones(4, "float32"))).repeat()
     norms = Norms(1)
