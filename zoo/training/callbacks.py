@@ -17,7 +17,7 @@ from zoo import compat
 from zoo.files import write_text
 from zoo.layers import PatchDropout
 from zoo.training import state_file as files
-from zoo.training.step import global_norm
+from zoo.training.step import STEPS_BETWEEN_NORMS, global_norm
 
 
 class HistoryFile(keras.callbacks.Callback):
@@ -104,10 +104,8 @@ class Norms(keras.callbacks.Callback):
     """Adds norms of gradients, weights and updates to the logs of each epoch.
 
     They are norms of all trainable variables together, in float32: `gradient_norm` of the gradients
-    before clipping in the last step of the epoch that was measured, see `Trainer.measure`;
-    `weight_norm` of the weights at the end of the epoch; `update_norm` of their change in its last
-    step. For a sum of many losses or a learning rate that is too high, they grow before the loss
-    does.
+    before clipping, in the last step that was measured, one in `STEPS_BETWEEN_NORMS`; `weight_norm`
+    of the weights at the end of the epoch; `update_norm` of their change in its last step.
 
     Args:
         steps_per_epoch: as passed to `fit`.
@@ -130,7 +128,7 @@ class Norms(keras.callbacks.Callback):
             self._weights_before = self._weights()
 
     def on_train_batch_end(self, batch, logs=None):
-        if (self._first_step + batch) % self.model.steps_between_norms == 0:
+        if (self._first_step + batch) % STEPS_BETWEEN_NORMS == 0:
             self._read(self._first_step + batch + 1)
         if batch + 1 == self.steps_per_epoch:
             weights = self._weights()

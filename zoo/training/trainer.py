@@ -12,9 +12,13 @@ from zoo.models.base import copy_model
 from zoo.training import distribution
 from zoo.training.losses import part_losses, reduction_of, weights_of_part
 from zoo.training.state_file import random_states
-from zoo.training.step import global_norm, loss_and_gradients, training_step, validation_step
-
-STEPS_BETWEEN_NORMS = 10  # measuring each step takes 1 or 2% of the time of large models
+from zoo.training.step import (
+    STEPS_BETWEEN_NORMS,
+    global_norm,
+    loss_and_gradients,
+    training_step,
+    validation_step,
+)
 
 
 class Trainer(compat.TrainingModel):
@@ -38,7 +42,7 @@ class Trainer(compat.TrainingModel):
 
     Attributes:
         gradient_norm: float32 scalar `tf.Variable`, the global norm of the gradients of an update
-            before clipping, measured every `steps_between_norms` updates.
+            before clipping, which is measured every `STEPS_BETWEEN_NORMS` updates.
 
     Raises:
         ValueError: if the model is not built or was created under another strategy.
@@ -58,7 +62,6 @@ class Trainer(compat.TrainingModel):
         self.model = model
         self._has_strategy = tf.distribute.has_strategy()
         self.preprocess = preprocess
-        self.steps_between_norms = STEPS_BETWEEN_NORMS
         self.gradient_norm = tf.Variable(
             math.nan,
             trainable=False,
@@ -177,8 +180,6 @@ class Trainer(compat.TrainingModel):
                 self._use_xla(on)
         with strategy.scope():
             self._build_metrics(parts_of(update)[0])
-        if steps_per_epoch is not None:  # so that each epoch has a step that is measured
-            self.steps_between_norms = min(STEPS_BETWEEN_NORMS, steps_per_epoch)
         validation_steps = None
         if validation_data is not None:
             validation_data = distribution.as_worker_batches(validation_data)
@@ -268,7 +269,7 @@ class Trainer(compat.TrainingModel):
         """Stores the norm of the gradients, in some steps and if the loss is not finite."""
         if not gradients:
             return
-        is_due = self.optimizer.iterations % self.steps_between_norms == 0
+        is_due = self.optimizer.iterations % STEPS_BETWEEN_NORMS == 0
         self.gradient_norm.assign(
             tf.cond(
                 tf.convert_to_tensor(is_due) | ~tf.math.is_finite(loss),
