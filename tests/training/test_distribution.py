@@ -41,6 +41,8 @@ def test_alone_it_is_the_default_strategy(environment):
     assert distribution.is_chief(strategy) and distribution.num_workers(strategy) == 1
     assert distribution.from_chief(strategy, 7) == 7
     batches = tf.data.Dataset.from_tensors((np.zeros((3, 2)), np.zeros(3), np.ones(3, "f4")))
+    batches = distribution.as_worker_batches(batches)
+    assert batches.num_batches == 1 and distribution.as_worker_batches(batches) is batches
     [[inputs, _, rows]] = distribution.distribute(batches, strategy)
     assert inputs.shape == (3, 2) and set(rows.rows.numpy()) == {3} == set(rows.total.numpy())
 

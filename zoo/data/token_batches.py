@@ -72,7 +72,9 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
         parts = [pairs.batch(own, shapes[bucket]) for own, bucket in zip(numbers, spans[:, 2])]
         return parts[0] if accumulation == 1 else parts
 
-    signature = pairs.signature if accumulation == 1 else (pairs.signature,) * accumulation
+    signature = pairs.signature
+    if accumulation > 1:
+        signature = tuple(pairs.signature for _ in range(accumulation))
     updates = tf.data.Dataset.counter(first_step).map(places)
     return split_batches(computed(updates, update, signature))
 

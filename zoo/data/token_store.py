@@ -31,7 +31,8 @@ class Sequences:
     @classmethod
     def concatenated(cls, sequences):
         """Concatenates an iterable of lists of ids, which may be a stream."""
-        ids, offsets = array.array("i"), array.array("q", [0])
+        ids = array.array("i")
+        offsets = array.array("q", [0])
         for sequence in sequences:
             ids.extend(sequence)
             offsets.append(len(ids))
@@ -45,8 +46,9 @@ class Sequences:
     @classmethod
     def load(cls, folder):
         """Memory-maps the files that `save` wrote."""
-        files = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("ids", "offsets"))
-        return cls(*map(np.asarray, files))  # faster to index than `np.memmap`
+        ids = np.load(folder / "ids.npy", mmap_mode="r")
+        offsets = np.load(folder / "offsets.npy", mmap_mode="r")
+        return cls(np.asarray(ids), np.asarray(offsets))  # faster to index than `np.memmap`
 
     def lengths(self, rows):
         """Returns the number of tokens of the sequences with these indices, int64 [rows]."""
@@ -79,7 +81,8 @@ class TokenExamples:
     """
 
     def __init__(self, sequences, lengths, num_tokens):
-        self.sequences, self.num_tokens = sequences, num_tokens
+        self.sequences = sequences
+        self.num_tokens = num_tokens
         self.shortest_first = np.argsort(-lengths, kind="stable")[::-1].astype(np.uint32)
         self.length_counts = np.bincount(lengths)
 
@@ -90,10 +93,16 @@ class TokenExamples:
 def cached_folder(root, key, write):
     """Opens the folder of a key, and creates it if it does not exist.
 
-    The key is everything that the content depends on, and can be stored as JSON. `write` is a
-    function of a path that writes the files into a new folder, which is then renamed, so an
-    incomplete one is never used. A process waits for another one that writes the same folder.
-    Returns the path, in the folder `root`, and whether it existed.
+    A process waits for another one that writes the same folder.
+
+    Args:
+        root: path of the folder that contains it.
+        key: everything that the content depends on, which JSON can store.
+        write: function of a path that writes the files into a new folder, which is then renamed, so
+            that an incomplete one is never used.
+
+    Returns:
+        The path of the folder, and whether it existed.
     """
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     path = pathlib.Path(root) / digest[:10]

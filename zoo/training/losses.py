@@ -237,7 +237,9 @@ class PartLoss(keras.losses.Loss):
 
 def _with_axes(tensor, rank):
     """Appends axes of size 1."""
-    return ops.reshape(tensor, (*ops.shape(tensor), *[1] * (rank - len(tensor.shape))))
+    while len(tensor.shape) < rank:
+        tensor = ops.expand_dims(tensor, -1)
+    return tensor
 
 
 def part_losses(losses, replicas):

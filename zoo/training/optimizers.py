@@ -55,7 +55,11 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         return factor * keras.ops.minimum(update**-0.5, update * self.warmup_steps**-1.5)
 
     def get_config(self):
-        return {name: getattr(self, name) for name in ("embed_dim", "warmup_steps", "scale")}
+        return {
+            "embed_dim": self.embed_dim,
+            "warmup_steps": self.warmup_steps,
+            "scale": self.scale,
+        }
 
 
 def adamw(learning_rate, weight_decay, clip_norm=None, ema_momentum=None, rate_factors=None):
@@ -86,7 +90,16 @@ def adamw(learning_rate, weight_decay, clip_norm=None, ema_momentum=None, rate_f
     )
 
 
-def muon(model, learning_rate, weight_decay=None, clip_norm=None, ema_momentum=None, **adam):
+def muon(
+    model,
+    learning_rate,
+    weight_decay=None,
+    clip_norm=None,
+    ema_momentum=None,
+    adam_beta_1=0.9,
+    adam_beta_2=0.999,
+    epsilon=1e-7,
+):
     """Muon for the matrices of the blocks and AdamW for all other weights.
 
     The updates are scaled to the size of AdamW's, so that the same learning rates and weight decay
@@ -97,7 +110,7 @@ def muon(model, learning_rate, weight_decay=None, clip_norm=None, ema_momentum=N
     Args:
         model: built model, such as `zoo.models.ViT`.
         learning_rate, weight_decay, clip_norm, ema_momentum: see `adamw`.
-        **adam: `adam_beta_1`, `adam_beta_2` and `epsilon` of `keras.optimizers.Muon`.
+        adam_beta_1, adam_beta_2, epsilon: see `keras.optimizers.Muon`.
 
     Returns:
         `Muon`, a `keras.optimizers.Muon`.
@@ -115,7 +128,9 @@ def muon(model, learning_rate, weight_decay=None, clip_norm=None, ema_momentum=N
         global_clipnorm=clip_norm,
         use_ema=ema_momentum is not None,
         ema_momentum=ema_momentum or 0.0,
-        **adam,
+        adam_beta_1=adam_beta_1,
+        adam_beta_2=adam_beta_2,
+        epsilon=epsilon,
     )
 
 
@@ -125,10 +140,11 @@ class WithoutDecay:
     `without_decay` is a regular expression of the names of these variables; none by default.
     """
 
-    def __init__(self, *args, without_decay=None, **settings):
-        super().__init__(*args, **settings)
+    def __init__(self, *args, without_decay=None, **kwargs):
+        super().__init__(*args, **kwargs)
         self.without_decay = without_decay
-        self.exclude_from_weight_decay(var_names=without_decay and [without_decay])
+        if without_decay is not None:
+            self.exclude_from_weight_decay(var_names=[without_decay])
 
     def get_config(self):
         return {**super().get_config(), "without_decay": self.without_decay}
@@ -143,15 +159,17 @@ class RateFactors(compat.DecayInUpdate):
     Args:
         rate_factors: list of factors, in the order of the variables that the optimizer is built
             with; 1 for all by default.
-        *args, **settings: arguments of the optimizer.
+        *args, **kwargs: arguments of the optimizer.
     """
 
-    def __init__(self, *args, rate_factors=None, **settings):
-        super().__init__(*args, **settings)
-        self.rate_factors = rate_factors and list(rate_factors)
+    def __init__(self, *args, rate_factors=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.rate_factors = None if rate_factors is None else list(rate_factors)
 
     def update_step(self, gradient, variable, learning_rate):
-        factor = self.rate_factors[self.index_of(variable)] if self.rate_factors else 1.0
+        factor = 1.0
+        if self.rate_factors is not None:
+            factor = self.rate_factors[self.index_of(variable)]
         rate = keras.ops.cast(learning_rate * factor, variable.dtype)
         if self.has_decay(variable):
             self.assign_sub(variable, variable * self.weight_decay * rate)
@@ -179,12 +197,12 @@ class Muon(WithoutDecay, keras.optimizers.Muon):
     momentum and the weights keep their dtype; updates are orthogonalized in float32 by default.
 
     Args:
-        *args, **settings: arguments of `keras.optimizers.Muon`.
+        *args, **kwargs: arguments of `keras.optimizers.Muon`.
         in_bfloat16: whether to orthogonalize in bfloat16, for devices on which that is faster.
     """
 
-    def __init__(self, *args, in_bfloat16=False, **settings):
-        super().__init__(*args, **settings)
+    def __init__(self, *args, in_bfloat16=False, **kwargs):
+        super().__init__(*args, **kwargs)
         self.in_bfloat16 = in_bfloat16
 
     def zeropower_via_newtonschulz5(self, x, steps):

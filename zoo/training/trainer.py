@@ -83,7 +83,8 @@ class Trainer(compat.TrainingModel):
         return self.model
 
     def call(self, inputs, training=None):
-        inputs = inputs if self.preprocess is None else self.preprocess(inputs)
+        if self.preprocess is not None:
+            inputs = self.preprocess(inputs)
         return self.model(inputs, training=training)
 
     def compile(
@@ -215,15 +216,17 @@ class Trainer(compat.TrainingModel):
         batches = list(parts_of(data))
         # An update has one regularization loss, whatever the number of accumulated batches.
         self.regularization_parts = len(batches)
-        gradients = functools.partial(loss_and_gradients, self)
+        differentiate = functools.partial(loss_and_gradients, self)
         if self._jit_gradients or len(batches) > 1:
             # Within it, layers cannot communicate, as for synchronized batch normalization.
-            gradients = self._traced_gradients
-        return self._logs(training_step(self, batches, gradients), batches[0])
+            differentiate = self._traced_gradients
+        loss = training_step(self, batches, differentiate)
+        return self._logs(loss, batches[0])
 
     def test_step(self, data):
         self.regularization_parts = 1
-        return self._logs(validation_step(self, data), data)
+        loss = validation_step(self, data)
+        return self._logs(loss, data)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Returns what the rows of a part, with `RowWeights`, add to the loss of their update.
@@ -236,10 +239,10 @@ class Trainer(compat.TrainingModel):
 
     def update_metrics(self, batch, outputs):
         """Updates the metrics given to `compile` with a batch, without its repeated rows."""
-        _, labels, rows = batch
-        weights = rows.weights
         if self.metrics_of_compile is None:
             return
+        _, labels, rows = batch
+        weights = rows.weights
         if self.distribute_strategy.num_replicas_in_sync > 1:
             if self._has_unweighted_metrics:
                 select = functools.partial(_select_rows, selected=rows.real > 0)
@@ -269,14 +272,16 @@ class Trainer(compat.TrainingModel):
         """Stores the norm of the gradients, in some steps and if the loss is not finite."""
         if not gradients:
             return
-        is_due = self.optimizer.iterations % STEPS_BETWEEN_NORMS == 0
-        self.gradient_norm.assign(
-            tf.cond(
-                tf.convert_to_tensor(is_due) | ~tf.math.is_finite(loss),
-                lambda: global_norm(gradients) / self.optimizer.scale_loss(1.0),  # for float16
-                lambda: tf.convert_to_tensor(self.gradient_norm),
-            )
-        )
+        iterations = tf.convert_to_tensor(self.optimizer.iterations)
+        is_due = (iterations % STEPS_BETWEEN_NORMS == 0) | ~tf.math.is_finite(loss)
+
+        def norm():
+            return global_norm(gradients) / self.optimizer.scale_loss(1.0)  # scaled for float16
+
+        def last_norm():
+            return tf.convert_to_tensor(self.gradient_norm)
+
+        self.gradient_norm.assign(tf.cond(is_due, norm, last_norm))
 
     def _logs(self, loss, batch):
         """Updates the reported loss with that of this replica; returns the metrics."""

@@ -42,7 +42,7 @@ def any_worker(strategy, step, *flags):
     if num_workers(strategy) == 1:
         return [bool(flag) for flag in flags]
     if step % _STEPS_BETWEEN:
-        return [False] * len(flags)
+        return [False for _ in flags]
     return [total > 0 for total in sum_over_workers(strategy, tf.constant(flags, tf.float32))]
 
 
@@ -65,7 +65,7 @@ def check_same(strategy, values):
     workers = num_workers(strategy)
     if workers == 1:
         return
-    own = list(map(_checksum, values.values()))
+    own = [_checksum(value) for value in values.values()]
     with exit_if_a_worker_is_lost(strategy):
         sums = sum_over_workers(strategy, tf.constant(own, tf.float64))
     differing = [name for name, one, total in zip(values, own, sums) if total != workers * one]

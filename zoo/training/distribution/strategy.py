@@ -47,7 +47,8 @@ def choose(name="auto", devices=None):
             raise UserError(
                 f"--strategy multiworker needs TF_CONFIG or SLURM to name the workers. {_HELP}"
             )
-        name = "multiworker" if workers > 1 else name
+        if workers > 1:
+            name = "multiworker"
     names = _set_up_devices(1 if name == "one" else devices)
     if name == "one" or (name == "auto" and len(names) == 1):
         return tf.distribute.get_strategy()
@@ -68,17 +69,20 @@ def _set_up_devices(count):
     """Configures the devices of this machine, by default all, and returns their names."""
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        count = count or len(gpus)
+        if count is None:
+            count = len(gpus)
         if count > len(gpus):
             raise UserError(f"This machine has {len(gpus)} GPU(s). Received: --devices {count}.")
         tf.config.set_visible_devices(gpus[:count], "GPU")
         return [f"GPU:{index}" for index in range(count)]
     # If the program has split the CPU itself, one of the parts is a device.
-    if count and count > 1 and count != _num_cpus():
+    if count is None:
+        count = _num_cpus()
+    if count > 1 and count != _num_cpus():
         [cpu] = tf.config.list_physical_devices("CPU")
-        parts = [tf.config.LogicalDeviceConfiguration()] * count
+        parts = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
         tf.config.set_logical_device_configuration(cpu, parts)
-    return [f"CPU:{index}" for index in range(count or _num_cpus())]
+    return [f"CPU:{index}" for index in range(count)]
 
 
 def _num_cpus():
@@ -109,7 +113,8 @@ def _num_workers(text):
     """Validates TF_CONFIG and returns its number of workers."""
     try:
         config = json.loads(text)
-        cluster, task = config["cluster"], config["task"]
+        cluster = config["cluster"]
+        task = config["task"]
         if {*cluster} - {"chief", "worker"} or len(cluster.get("chief", ())) > 1:
             reason = "jobs are not workers and at most one chief"
         elif int(task["index"]) not in range(len(cluster[task["type"]])):
@@ -137,7 +142,9 @@ def _slurm_config():
             f"This is a SLURM job of {os.environ['SLURM_NTASKS']} tasks, but {', '.join(missing)} "
             "is not set. Start the recipe with srun, or pass --strategy one or --strategy mirrored."
         )
-    rank, nodes, tasks = (os.environ[name] for name in names)
+    rank = os.environ["SLURM_PROCID"]
+    nodes = os.environ["SLURM_STEP_NODELIST"]
+    tasks = os.environ["SLURM_STEP_TASKS_PER_NODE"]
     # Jobs that share a node must not share a port.
     port = 12_000 + int(os.environ.get("SLURM_JOB_ID", 0)) % 10_000
     try:
