@@ -243,7 +243,7 @@ def _likelihood(generator, texts):
     windows = evaluation_windows(tokens, _WINDOWS, length, special)
 
     def graph(inputs, labels, weights):
-        """The weighted sums of losses and hits, given [B, T] each."""
+        """The sums of the losses and hits of a batch, given [B, T] each."""
         logits = tf.cast(generator.model(inputs, training=False), tf.float32)  # [B, T, V]
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)  # [B, T]
         hits = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels  # [B, T]
