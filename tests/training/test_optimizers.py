@@ -130,7 +130,7 @@ def test_the_optimizer_of_translation_is_that_of_the_paper():
     translate = recipe("translate")
     model = types.SimpleNamespace(embed_dim=512)
     config = translate.Config(clip_norm=1.5, warmup_steps=10)
-    optimizer = translate.compile_arguments(config, model)["optimizer"]
+    optimizer = translate.build_optimizer(config, model)
     assert isinstance(optimizer, keras.optimizers.Adam)
     found = [getattr(optimizer, name) for name in ("beta_1", "beta_2", "epsilon")]
     assert found == [0.9, 0.98, 1e-9]
