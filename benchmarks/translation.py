@@ -150,7 +150,7 @@ def prepare(folder, all_settings):
             continue
         path.mkdir()
         model = zoo_transformer(sizes)
-        table = {**TABLE, "target_embedding/embeddings": same(SHARED)}
+        table = {**TABLE, "decoder_embedding/tokens/embeddings": same(SHARED)}
         np.savez(path / "marian.npz", **collect(model, table))
         write_ctranslate2(model, SpecialTokens(START, END, PAD), path / "ctranslate2")
         keras.backend.clear_session()

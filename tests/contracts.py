@@ -76,6 +76,8 @@ def check_config_is_complete(case):
     for name, parameter in arguments.items():
         if name == "cross_attention":  # there is a case with it and one without
             continue
+        if name == "tokens":  # a layer that a model shares: see tests/models/test_transformer.py
+            continue
         if parameter.default is not inspect.Parameter.empty:
             value = layer.get_config()[name]
             assert value != parameter.default, f"{name} has its default in the case"
@@ -94,9 +96,6 @@ def own_arguments(cls):
             parameters = {**own, **parameters}
             if inspect.Parameter.VAR_KEYWORD not in [x.kind for x in own.values()]:
                 break
-    for name, default in getattr(cls, "block_defaults", {}).items():
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters[name] = inspect.Parameter(name, kind, default=default)
     return {
         name: parameter
         for name, parameter in parameters.items()

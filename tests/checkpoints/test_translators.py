@@ -59,11 +59,11 @@ def test_every_tensor_has_its_place(case):
         found[f"{path}/cross_attention/key_value/bias"], np.concatenate(key_value)
     )
     np.testing.assert_array_equal(
-        found["target_embedding/embeddings"], tensors["model.shared.weight"]
+        found["decoder_embedding/tokens/embeddings"], tensors["model.shared.weight"]
     )
     if "model.decoder.embed_positions.weight" in tensors:
         positions = tensors["model.decoder.embed_positions.weight"][2:]
-        np.testing.assert_array_equal(found["target_positions/embeddings"], positions)
+        np.testing.assert_array_equal(found["decoder_embedding/positions/embeddings"], positions)
     assert sum(map(np.size, found.values())) == sum(
         tensor.size - (2 * tensor.shape[1] if name.endswith("embed_positions.weight") else 0)
         for name, tensor in tensors.items()

@@ -87,6 +87,9 @@ CASES = {
     "SinusoidalGridPositions": _case("SinusoidalGridPositions", [_array(_B, 4, 8)], (2, 2)),
     "SinusoidalPositions": _case("SinusoidalPositions", [_SEQUENCE], "halves", 100.0, 3),
     "LearnedPositions": _case("LearnedPositions", [_SEQUENCE], (2, 2), 1, "bilinear"),
+    "TokenEmbedding": _case(
+        *("TokenEmbedding", [_POSITIONS], 300, _E, "learned", 7, False, 2, True, 1e-3, "rms")
+    ),
     "PatchExtract": _case("PatchExtract", [_IMAGES], 2, free=(1, 2)),
     "PatchEmbed": _case("PatchEmbed", [_IMAGES], _E, 2, "he_uniform", free=(1, 2)),
     "PatchDropout": _case("PatchDropout", [_SEQUENCE], 0.5, 1, 7),

@@ -1,6 +1,8 @@
 """Every model keeps the promises of `tests/contracts.py`."""
 
 import functools
+import inspect
+import re
 
 import keras
 import numpy as np
@@ -93,16 +95,33 @@ def deep_once(name, **settings):
 each_class = pytest.mark.parametrize("case", _CLASSES.values(), ids=_CLASSES.keys())
 
 
-def test_no_argument_has_its_default():
-    for model, settings in (
-        (zoo.models.ViT, VIT),
-        (zoo.models.Transformer, TRANSFORMER),
-        (zoo.models.CausalLM, CAUSAL_LM),
-        (zoo.models.EncoderClassifier, TEXT_CLASSIFIER),
-    ):
-        arguments = contracts.own_arguments(model)
-        assert set(settings) == set(arguments)
-        assert all(settings[name] != p.default for name, p in arguments.items())
+each_model = pytest.mark.parametrize(
+    "model, build, settings",
+    [
+        (zoo.models.ViT, zoo.vit, VIT),
+        (zoo.models.Transformer, zoo.transformer, TRANSFORMER),
+        (zoo.models.CausalLM, zoo.causal_lm, CAUSAL_LM),
+        (zoo.models.EncoderClassifier, zoo.text_classifier, TEXT_CLASSIFIER),
+    ],
+)
+
+
+@each_model
+def test_no_argument_has_its_default(model, build, settings):
+    arguments = contracts.own_arguments(model)
+    assert set(settings) == set(arguments)
+    assert all(settings[name] != p.default for name, p in arguments.items())
+
+
+@each_model
+def test_help_describes_every_argument(model, build, settings):
+    """Each has a line such as ``    num_heads: number of attention heads.``"""
+    for described in (model, build):
+        names = re.findall(r"^    (\w+): ", inspect.getdoc(described), re.MULTILINE)
+        assert set(contracts.own_arguments(model)) <= set(names)
+        parameters = inspect.signature(described).parameters.values()
+        own = {p.name for p in parameters if p.kind != inspect.Parameter.VAR_KEYWORD}
+        assert own <= set(names)
 
 
 @pytest.mark.parametrize(

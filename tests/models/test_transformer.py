@@ -117,8 +117,8 @@ def test_a_subclass_of_positions():
     plain, none = model_of(), model_of(positions=Faded(gain=0.0))
     none.set_weights(plain.get_weights())
     tokens = np.array([[5, 7]])
-    found = numpy(none.embed("target", tokens))[0]
-    table = numpy(none.target_embedding.embeddings)
+    found = numpy(none.decoder_embedding(tokens))[0]
+    table = numpy(none.decoder_embedding.tokens.embeddings)
     np.testing.assert_allclose(found, table[[5, 7]] * 4, atol=1e-5)
 
 
@@ -141,22 +141,23 @@ def test_a_functional_model_of_the_encoder():
 
 def test_embeddings_and_logits():
     model = model_of(dropout=0.0, scale_embeddings=True)
-    table = numpy(model.target_embedding.embeddings)
+    table = numpy(model.decoder_embedding.tokens.embeddings)
     x = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
     np.testing.assert_allclose(numpy(model.logits(x)), x @ table.T, rtol=1e-5, atol=1e-5)
     tokens = np.array([[5, 7]])
     positions = numpy(zoo.layers.sinusoidal_positions(2, 16))
-    embedded = numpy(model.embed("target", tokens))
+    embedded = numpy(model.decoder_embedding(tokens))
     np.testing.assert_allclose(embedded[0], table[[5, 7]] * 4 + positions, atol=1e-5)
     unscaled = model_of(dropout=0.0, scale_embeddings=False)
     unscaled.set_weights(model.get_weights())
-    embedded = numpy(unscaled.embed("target", tokens))
+    embedded = numpy(unscaled.decoder_embedding(tokens))
     np.testing.assert_allclose(embedded[0], table[[5, 7]] + positions, atol=1e-5)
 
 
 def test_initial_embeddings_have_unit_variance_when_scaled():
     model = zoo.transformer(**{**SIZES, "source_vocab_size": 2000, "embed_dim": 64})
-    assert np.std(numpy(model.source_embedding.embeddings)) * 8 == pytest.approx(1, abs=0.02)
+    table = numpy(model.encoder_embedding.tokens.embeddings)
+    assert np.std(table) * 8 == pytest.approx(1, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +206,8 @@ def test_in_mixed_precision_the_weights_of_the_tied_output_layer_are_not_rounded
     """It multiplies in float32, also where it is called on its own, as in a step."""
     model = zoo.transformer(**SIZES, shared="target", dtype="mixed_bfloat16")
     hidden = np.random.default_rng(0).normal(size=(2, 1, SIZES["embed_dim"])).astype("float32")
-    matrix = numpy(model.target_embedding.embeddings)
-    found = numpy(model.target_embedding(hidden, reverse=True))
+    matrix = numpy(model.decoder_embedding.tokens.embeddings)
+    found = numpy(model.decoder_embedding.tokens(hidden, reverse=True))
     np.testing.assert_allclose(found, hidden @ matrix.T, atol=1e-5)
 
 
@@ -214,7 +215,7 @@ def test_in_mixed_precision_the_weights_of_the_tied_output_layer_are_not_rounded
 def test_lora_on_a_tied_embedding(dtype):
     model = zoo.transformer(**SIZES, shared="target", dtype=dtype)
     before = numpy(model({"source": ids(2, 7), "target": ids(2, 3)}))
-    model.target_embedding.enable_lora(2)
+    model.decoder_embedding.tokens.enable_lora(2)
     after = numpy(model({"source": ids(2, 7), "target": ids(2, 3)}))
     # where the sum with the update is rounded to 8 bits once more, logits of up to 3
     tolerance = 3 * 2**-8 if dtype == "mixed_bfloat16" else 1e-6
@@ -223,7 +224,7 @@ def test_lora_on_a_tied_embedding(dtype):
 
 def test_a_copy_has_the_updates_of_lora():
     model = zoo.transformer(**SIZES, shared="target")
-    for layer in (model.target_embedding, model.encoder_blocks[0].feed_forward.hidden):
+    for layer in (model.decoder_embedding.tokens, model.encoder_blocks[0].feed_forward.hidden):
         layer.enable_lora(2)
         changed = [v for v in layer.weights if v.name in ("lora_kernel_b", "lora_embeddings_b")]
         changed[0].assign(np.ones(changed[0].shape))
@@ -236,8 +237,7 @@ def test_relative_positions_of_a_decoder_tell_all_earlier_distances_apart():
     """Keys after the query, which it may not attend to, have no buckets of their own there."""
     model = model_of(positions="relative")
     distances = np.arange(200)
-    for side, buckets in (("source", 16), ("target", 32)):
-        layer = getattr(model, f"{side}_positions")
+    for layer, buckets in ((model.encoder_positions, 16), (model.decoder_positions, 32)):
         layer.embeddings.assign(np.arange(32.0)[:, None] + np.zeros(layer.embeddings.shape))
         earlier = numpy(layer(distances[None, -1:], distances[None]))[0, 0]
         assert len(np.unique(earlier)) == buckets

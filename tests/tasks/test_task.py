@@ -90,7 +90,7 @@ def test_a_compiled_search_computes_with_new_values():
     translator = small_translator(num_layers=1)
     texts = ["the cat sat", "a dog"]
     before = translator.n_best(texts, beam_size=4)
-    embeddings = translator.model.target_embedding.embeddings
+    embeddings = translator.model.decoder_embedding.tokens.embeddings
     embeddings.assign(np.roll(embeddings, 1, axis=0))
     assert translator.n_best(texts, beam_size=4) != before
     embeddings.assign(np.roll(embeddings, -1, axis=0))

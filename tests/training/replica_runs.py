@@ -62,7 +62,7 @@ def vit(
     data = digits().loaded()
     preprocessing = data.preprocessing()
     with strategy.scope():
-        model = ViT(data.input_shape, 10, 2, 1, **{**SIZES, **settings}, name="vit")
+        model = ViT(data.input_shape, 10, 2, num_layers=1, **{**SIZES, **settings}, name="vit")
         model.build((None, *data.input_shape))
         trainer = Trainer(model, preprocessing.normalize)
         optimizer = functools.partial(muon, model) if has_muon else adamw
@@ -103,7 +103,7 @@ def translation(strategy):
     valid_batches = token_batches.evaluation_batches(valid, 500)
     with strategy.scope():
         size, settings = tokenizer.vocab_size, {**SIZES, "norm": "pre"}
-        model = Transformer(size, size, 1, shared="all", name="transformer", **settings)
+        model = Transformer(size, size, num_layers=1, shared="all", name="transformer", **settings)
         model.build()
         rate = WarmupInverseSquareRoot(32, 50, 0.5)
         adam = keras.optimizers.Adam(rate, 0.9, 0.98, global_clipnorm=0.5)

@@ -111,7 +111,7 @@ def test_the_learning_rate_is_that_of_the_paper():
 
 
 def test_muon_updates_the_matrices_of_both_stacks_and_nothing_else():
-    model = Transformer(20, 20, 1, embed_dim=8, num_heads=2, shared="all")
+    model = Transformer(20, 20, 8, 2, 1, shared="all")
     model.build()
     optimizer = muon(model, 0.1, clip_norm=1.5)
     optimizer.build(model.trainable_variables)

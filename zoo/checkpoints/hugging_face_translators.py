@@ -47,8 +47,8 @@ TABLE = {
     **attention("decoder_{i}/cross_attention/key_value", f"{_DECODER}.encoder_attn", "kv"),
     **norm("decoder_{i}/cross_attention_norm", f"{_DECODER}.encoder_attn_layer_norm"),
     **feed_forward("decoder_{i}/feed_forward", _DECODER),
-    **norm("source_norm", "model.encoder.layernorm_embedding"),
-    **norm("target_norm", "model.decoder.layernorm_embedding"),
+    **norm("encoder_embedding/norm", "model.encoder.layernorm_embedding"),
+    **norm("decoder_embedding/norm", "model.decoder.layernorm_embedding"),
     **norm("encoder_norm", "model.encoder.layer_norm"),
     **norm("decoder_norm", "model.decoder.layer_norm"),
     "output_bias": row("final_logits_bias"),
@@ -87,8 +87,8 @@ def build(tensors, config, options, is_shared=True, table=None, ignored=(), **se
         target.append(OUTPUT)
     source = target if is_shared else [SOURCE]
     embeddings = {
-        "source_embedding/embeddings": same(_stored_name(tensors, source)),
-        "target_embedding/embeddings": same(_stored_name(tensors, target)),
+        "encoder_embedding/tokens/embeddings": same(_stored_name(tensors, source)),
+        "decoder_embedding/tokens/embeddings": same(_stored_name(tensors, target)),
     }
     if not is_tied:
         shared = "none"

@@ -15,7 +15,8 @@ from zoo import decoding
 from zoo.deploy import checks
 from zoo.deploy.plain_graphs import plain_copy
 from zoo.errors import ExportError, needed
-from zoo.models.base import POSITIONS_IN_ATTENTION, unsupported_settings
+from zoo.models.base import unsupported_settings
+from zoo.models.positions import POSITIONS_IN_ATTENTION
 from zoo.text import layout
 
 _PROGRAM = pathlib.Path(__file__).parent / "programs" / "translate.py"
@@ -120,13 +121,17 @@ def write_model(model, special, folder, dtype="float32", tokens=None, unknown=No
         layernorm_embedding=copy.normalize_embeddings,
     )
     spec.decoder.num_heads = np.int16(copy.decoder_num_heads or copy.num_heads)
-    _copy_side(copy, "source", spec.encoder, spec.encoder.embeddings[0], copy.encoder_blocks)
-    _copy_side(copy, "target", spec.decoder, spec.decoder.embeddings, copy.decoder_blocks)
+    _copy_embedding(spec.encoder, spec.encoder.embeddings[0], copy.encoder_embedding)
+    _copy_embedding(spec.decoder, spec.decoder.embeddings, copy.decoder_embedding)
+    for layer, block in zip(spec.encoder.layer, copy.encoder_blocks):
+        _copy_block(layer, block)
+    for layer, block in zip(spec.decoder.layer, copy.decoder_blocks):
+        _copy_block(layer, block)
     if copy.norm == "pre":
         _copy_norm(spec.encoder.layer_norm, copy.encoder_norm)
         _copy_norm(spec.decoder.layer_norm, copy.decoder_norm)
     if copy.output_projection is None:
-        spec.decoder.projection.weight = convert_to_numpy(copy.target_embedding.embeddings)
+        spec.decoder.projection.weight = convert_to_numpy(copy.decoder_embedding.tokens.embeddings)
     else:
         _copy_dense(spec.decoder.projection, copy.output_projection)
     if copy.logits_bias:
@@ -155,15 +160,14 @@ def _check_kind(model):
         )
 
 
-def _copy_side(model, side, stack, embeddings, blocks):
-    table = getattr(model, f"{side}_positions")(ops.zeros((1, model.max_length, model.embed_dim)))
+def _copy_embedding(stack, embeddings, layer):
+    """Copies a `zoo.layers.TokenEmbedding` to the encoder or the decoder, and its embeddings."""
+    table = layer.positions(ops.zeros((1, layer.max_length, layer.embed_dim)))  # [1, T, E]
     stack.position_encodings.encodings = convert_to_numpy(table[0])
-    stack.scale_embeddings = model.scale_embeddings
-    embeddings.weight = convert_to_numpy(getattr(model, f"{side}_embedding").embeddings)
-    if model.normalize_embeddings:
-        _copy_norm(stack.layernorm_embedding, getattr(model, f"{side}_norm"))
-    for layer, block in zip(stack.layer, blocks):
-        _copy_block(layer, block)
+    stack.scale_embeddings = layer.scale
+    embeddings.weight = convert_to_numpy(layer.tokens.embeddings)
+    if layer.normalize:
+        _copy_norm(stack.layernorm_embedding, layer.norm)
 
 
 def _copy_block(layer, block):

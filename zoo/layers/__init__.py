@@ -36,3 +36,4 @@ from zoo.layers.positions import (
 )
 from zoo.layers.rotary import RotaryPositions, grid_places, rotate
 from zoo.layers.ssru import SSRU
+from zoo.layers.token_embedding import TokenEmbedding

@@ -1,4 +1,4 @@
-"""Base classes of the models, their settings of blocks, tables of sizes, and copies of a model."""
+"""Base classes of the models, arguments of published sizes, and copies of a model."""
 
 import inspect
 
@@ -7,13 +7,8 @@ from keras import ops
 
 from zoo import compat
 from zoo.errors import as_number
-from zoo.layers.blocks import TransformerEncoder
 from zoo.layers.config import ConfigMixin, build_layers, check_not_quantized, quantization_mode
-from zoo.layers.normalization import normalization_layer
 from zoo.models.remat import recomputed
-
-POSITIONS_IN_ATTENTION = ("relative", "rotary")  # others are added to the embeddings
-_UNSUPPORTED = {"linear": ("relative",), "ssru": POSITIONS_IN_ATTENTION}  # by kinds of attention
 
 
 class ZooModel(ConfigMixin, keras.Model):
@@ -57,13 +52,9 @@ class ZooModel(ConfigMixin, keras.Model):
         """The width of the input of the head."""
         return self.embed_dim
 
-    def layer(self, layer_class, name, *arguments, **settings):
-        """A layer with the dtype policy of the model."""
-        return layer_class(*arguments, **settings, dtype=self.dtype_policy, name=name)
-
     def head_layer(self, name):
         """The layer from features to logits, in full precision; without classes the identity."""
-        if not as_number("num_classes", self.num_classes, int, 0):
+        if as_number("num_classes", self.num_classes, int, 0) == 0:
             return keras.layers.Identity(dtype=self.variable_dtype, name=name)
         return keras.layers.Dense(
             self.num_classes,
@@ -74,29 +65,9 @@ class ZooModel(ConfigMixin, keras.Model):
 
 
 class TransformerModel(ZooModel):
-    """Base class of models made of Transformer blocks.
+    """Base class of models made of Transformer blocks of width `embed_dim`."""
 
-    Args:
-        remat: whether training keeps only the inputs of each block in memory and recomputes the
-            block for its gradient; see docs/long_sequences.md.
-        **kwargs: the arguments of the blocks that `block_defaults` names; see
-            `zoo.layers.TransformerEncoder`. They are attributes, and part of the config.
-    """
-
-    block_defaults = {  # a default may be empty
-        name: parameter.default
-        for name, parameter in inspect.signature(TransformerEncoder.__init__).parameters.items()
-        if name not in ("self", "kwargs", "stochastic_depth", "layer_scale", "attention")
-    }
-
-    def __init__(self, remat=False, **kwargs):
-        settings = {name: kwargs.pop(name, value) for name, value in self.block_defaults.items()}
-        missing = [name for name, x in settings.items() if x is inspect.Parameter.empty]
-        if missing:
-            raise TypeError(f"{type(self).__name__} also needs {', '.join(missing)}.")
-        super().__init__(**kwargs)
-        self._remat = remat
-        self.store(settings)
+    _remat = False
 
     @property
     def remat(self):
@@ -112,60 +83,41 @@ class TransformerModel(ZooModel):
         """Builds all layers that are not built yet, for features [B, T, E]."""
         build_layers(self, (None, None, self.embed_dim))
 
-    def apply_block(self, block, *inputs, **settings):
-        """``block(*inputs, **settings)``; with `remat`, recomputed for the gradient."""
+    def apply_block(self, block, *inputs, **arguments):
+        """``block(*inputs, **arguments)``; with `remat`, recomputed for the gradient."""
         if self.remat and compat.call_training():
-            return recomputed(block, *inputs, **settings)
-        return block(*inputs, **settings)
-
-    def block(self, block_class, name, **settings):
-        """A block with the arguments of the model, unless `settings` override them."""
-        settings = {**{name: getattr(self, name) for name in self.block_defaults}, **settings}
-        kind, positions = settings.get("attention"), getattr(self, "positions", None)
-        if positions in _UNSUPPORTED.get(kind, ()):
-            raise ValueError(f"Blocks with attention={kind!r} do not support {positions=}.")
-        return self.layer(block_class, name, **settings)
-
-    def blocks(self, block_class, name, count, **settings):
-        return [self.block(block_class, f"{name}_{index}", **settings) for index in range(count)]
-
-    def tanh_layer(self, name, width):
-        """A dense layer with tanh, which comes before a head, or None without a width."""
-        if not width:
-            return None
-        initializer = {"kernel_initializer": self.kernel_initializer}
-        return self.layer(keras.layers.Dense, name, width, "tanh", **initializer)
-
-    def norm_layer(self, name, exists):
-        """A normalization if it `exists`, or None."""
-        if not exists:
-            return None
-        return normalization_layer(self.norm_type, self.epsilon, dtype=self.dtype_policy, name=name)
-
-
-def apply_optional(layer, x):
-    """``layer(x)``, or `x` in a model without this layer."""
-    return x if layer is None else layer(x)
+            return recomputed(block, *inputs, **arguments)
+        return block(*inputs, **arguments)
 
 
 def arguments_of_size(
-    function, size, sizes, settings, required=("embed_dim", "num_layers", "num_heads")
+    function, size, sizes, arguments, required=("embed_dim", "num_layers", "num_heads")
 ):
-    """The arguments of a model of a published size, overridden by `settings`.
+    """Returns the arguments of a model: those of a published size, overridden by `arguments`.
 
-    `function` is the name of the function that builds the model, and by default that of the model;
-    `required` names arguments that must be given without a size.
+    Args:
+        function: name of the function that builds the model, and by default that of the model.
+        size: a key of `sizes`, or None.
+        sizes: {size: {argument: value}}.
+        arguments: {argument: value}.
+        required: names of the arguments that must be given without a size.
+
+    Raises:
+        ValueError: if the size is unknown or a required argument is missing.
     """
-    if size is not None and size not in sizes:
-        raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(sizes)}.")
-    settings = {"name": function, **sizes.get(size, {}), **settings}
-    missing = [name for name in required if name not in settings]
+    of_size = {}
+    if size is not None:
+        if size not in sizes:
+            raise ValueError(f"Unknown size {size!r}. A size is one of {', '.join(sizes)}.")
+        of_size = sizes[size]
+    arguments = {"name": function, **of_size, **arguments}
+    missing = [name for name in required if name not in arguments]
     if missing:
+        example = next(iter(sizes))
         raise ValueError(
-            f"Without a size such as {next(iter(sizes))!r}, zoo.{function} also needs "
-            f"{', '.join(missing)}."
+            f"Without a size such as {example!r}, zoo.{function} also needs {', '.join(missing)}."
         )
-    return settings
+    return arguments
 
 
 def unsupported_settings(model, required):
@@ -182,6 +134,19 @@ def unsupported_settings(model, required):
     required = {"norm_type": "layer", **required}
     values = {name: getattr(model, name) for name in required}
     return [f"{name}={value!r}" for name, value in values.items() if value != required[name]]
+
+
+def describes_arguments_of(model_class):
+    """Decorator of a function that builds a model: adds the model's arguments to its docstring."""
+
+    def decorate(function):
+        if function.__doc__ is not None:  # it is None with `python -OO`
+            arguments = inspect.getdoc(model_class).partition("Args:\n")[2].partition("\n\n")[0]
+            title = f"Arguments of `zoo.models.{model_class.__name__}`:"
+            function.__doc__ = f"{inspect.getdoc(function)}\n\n{title}\n{arguments}\n"
+        return function
+
+    return decorate
 
 
 def dtype_name(model):
@@ -202,7 +167,7 @@ def copy_model(model, **arguments):
     config = _without_lora(keras.saving.serialize_keras_object(model))
     config.pop("compile_config", None)
     config["config"].update(arguments)
-    # Own classes and functions need not be registered.
+    # Classes and functions of users need not be registered.
     classes = {type(layer).__name__: type(layer) for layer in compat.all_layers(model)}
     copy = keras.saving.deserialize_keras_object(config, classes, safe_mode=False)
     copy.set_weights(_merged_weights(model))
@@ -210,11 +175,15 @@ def copy_model(model, **arguments):
 
 
 def _without_lora(config):
+    """The config of a model without the entries of LoRA in those of its layers."""
     if isinstance(config, dict):
-        names = config.keys() - {"lora_rank", "lora_alpha"}
-        return {k: _without_lora(v) for k, v in config.items() if k in names}
+        return {
+            name: _without_lora(value)
+            for name, value in config.items()
+            if name not in ("lora_rank", "lora_alpha")
+        }
     if isinstance(config, (list, tuple)):
-        return type(config)(map(_without_lora, config))
+        return type(config)(_without_lora(value) for value in config)
     return config
 
 
@@ -224,11 +193,23 @@ def _merged_weights(model):
     Keras's own merge, when it saves a model, rounds the sums to the compute dtype, such as
     bfloat16.
     """
-    numpy, updates = ops.convert_to_numpy, {}
+    updates = {}  # of the matrices, by id
     for layer in compat.all_layers(model):
-        if getattr(layer, "lora_enabled", False):
-            name = "kernel" if hasattr(layer, "lora_kernel_a") else "embeddings"
-            a, b = (numpy(getattr(layer, f"lora_{name}_{side}")) for side in "ab")
-            updates[id(compat.stored_matrix(layer))] = layer.lora_alpha / layer.lora_rank * (a @ b)
-    weights = [weight for weight in model.weights if not weight.name.startswith("lora_")]
-    return [numpy(w) + updates[id(w)] if id(w) in updates else numpy(w) for w in weights]
+        if not getattr(layer, "lora_enabled", False):
+            continue
+        if hasattr(layer, "lora_kernel_a"):
+            a, b = layer.lora_kernel_a, layer.lora_kernel_b
+        else:
+            a, b = layer.lora_embeddings_a, layer.lora_embeddings_b
+        update = ops.convert_to_numpy(a) @ ops.convert_to_numpy(b)
+        matrix = compat.stored_matrix(layer)
+        updates[id(matrix)] = layer.lora_alpha / layer.lora_rank * update
+    arrays = []
+    for weight in model.weights:
+        if weight.name.startswith("lora_"):
+            continue
+        array = ops.convert_to_numpy(weight)
+        if id(weight) in updates:
+            array = array + updates[id(weight)]
+        arrays.append(array)
+    return arrays

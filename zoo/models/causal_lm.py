@@ -1,4 +1,4 @@
-"""The causal language model: a decoder without a memory.
+"""The causal language model: decoder blocks without a memory.
 
 Sources: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", section
 3.1; Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
@@ -12,9 +12,17 @@ import keras
 from keras import ops
 
 from zoo.errors import check_at_least_1
-from zoo.layers import Cache, Dropout, TransformerDecoder
-from zoo.models.base import arguments_of_size
-from zoo.models.tokens import Decoder
+from zoo.layers import Cache, Dropout, TokenEmbedding, TransformerDecoder, normalization_layer
+from zoo.layers.multi_head_attention import head_width
+from zoo.models.base import arguments_of_size, describes_arguments_of
+from zoo.models.decoder import Decoder
+from zoo.models.positions import (
+    POSITIONS_IN_ATTENTION,
+    attention_arguments,
+    attention_positions,
+    check_attention_takes,
+    check_positions,
+)
 
 SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
     "gpt2": {"embed_dim": 768, "num_layers": 12, "num_heads": 12},
@@ -22,28 +30,6 @@ SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
     "gpt2_large": {"embed_dim": 1280, "num_layers": 36, "num_heads": 20},
     "gpt2_xl": {"embed_dim": 1600, "num_layers": 48, "num_heads": 25},
 }
-
-
-def causal_lm(size=None, *, vocab_size, **settings):
-    """Builds a causal language model of a published size, or of any size by hand.
-
-    ``zoo.causal_lm("gpt2", vocab_size=50257)``. Without a size, give `embed_dim`, `num_heads` and
-    `num_layers`. Other arguments override those of the size.
-
-    Args:
-        size: "gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl" or None.
-        vocab_size, **settings: see `zoo.models.CausalLM`.
-
-    Returns:
-        A built `zoo.models.CausalLM`.
-
-    Raises:
-        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
-    """
-    settings = arguments_of_size("causal_lm", size, SIZES, settings)
-    model = CausalLM(vocab_size, **settings)
-    model.build()
-    return model
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -54,14 +40,31 @@ class CausalLM(Decoder):
 
     Args:
         vocab_size: V.
+        embed_dim: E, width of the tokens in all blocks.
+        num_heads: number of attention heads.
         num_layers: number of decoder blocks.
-        positions: see `zoo.models.Transformer`.
+        ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
+        dropout: rate in [0, 1) on the embeddings with positions, on the output of each sub-layer
+            and on the hidden units of the feed-forward networks.
+        attention_dropout: rate in [0, 1) on the attention weights.
+        norm: "pre", normalization before each sub-layer and after the last block; or "post", after
+            each residual sum.
+        norm_type: kind of the normalizations: "layer", or "rms" (Zhang and Sennrich 2019).
+        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
+        positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions` of another layout or
+            offset; "relative", a learned bias on the scores of attention (Raffel et al. 2019,
+            section 2.1); or "rotary" (Su et al. 2021).
         max_length: number of learned positions, and of tokens of the longest text.
         tie_weights: whether the token embedding is also the matrix of the output layer.
-        remat: see `zoo.models.base.TransformerModel`.
-        **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
-            `zoo.layers.TransformerEncoder` describes. `dropout` is applied to embeddings with
-            positions as well. A model with ``norm="pre"`` also normalizes the last block's output.
+        attention: "softmax", "blockwise" or "linear"; see `zoo.layers.MultiHeadSelfAttention`.
+        key_dim: width of a head; ``embed_dim / num_heads`` by default.
+        qkv_bias: whether the projections to queries, keys and values have biases.
+        epsilon: added to the variance, or the mean square, in the normalizations.
+        kernel_initializer: initializer of the matrices of the blocks, such as "glorot_uniform"
+            (Xavier) or "he_normal".
+        remat: whether training keeps only the inputs of each block in memory and recomputes the
+            block for its gradient; see docs/long_sequences.md.
+        **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
 
     Input: token ids, int [B, T].
 
@@ -73,48 +76,108 @@ class CausalLM(Decoder):
             more tokens than learned positions.
     """
 
-    decoder_side = "token"
-
-    block_defaults = {
-        **Decoder.block_defaults,
-        "dropout": 0.1,
-        "activation": "gelu_tanh",
-        "epsilon": 1e-5,
-        "attention": "softmax",
-    }
-
     def __init__(
         self,
         vocab_size,
+        embed_dim,
+        num_heads,
         num_layers,
+        ff_dim=None,
+        *,
+        dropout=0.1,
+        attention_dropout=0.0,
+        norm="pre",
+        norm_type="layer",
+        activation="gelu_tanh",
         positions="learned",
         max_length=1024,
         tie_weights=True,
+        attention="softmax",
+        key_dim=None,
+        qkv_bias=True,
+        epsilon=1e-5,
+        kernel_initializer="glorot_uniform",
+        remat=False,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
-        self.store(locals())
+        self.vocab_size = vocab_size
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.num_layers = num_layers
+        self.ff_dim = ff_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.norm = norm
+        self.norm_type = norm_type
+        self.activation = activation
+        self.positions = positions
+        self.max_length = max_length
+        self.tie_weights = tie_weights
+        self.attention = attention
+        self.key_dim = key_dim
+        self.qkv_bias = qkv_bias
+        self.epsilon = epsilon
+        self.kernel_initializer = kernel_initializer
+        self.remat = remat
         self.input_spec = keras.layers.InputSpec(ndim=2)
-        self.check_positions()
         check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
-        self.token_embedding = self.embedding_layer("token_embedding", vocab_size)
-        self.token_positions = self.positions_layer("token_positions", bidirectional=False)
-        self.token_norm = None
-        self._dropout = self.layer(Dropout, "dropout", self.dropout)
-        self.decoder_blocks = self.blocks(
-            TransformerDecoder, "decoder", num_layers, cross_attention=False
+        check_positions(positions, max_length)
+        check_attention_takes(positions, attention)
+        self.decoder_embedding = TokenEmbedding(
+            vocab_size,
+            embed_dim,
+            positions=None if positions in POSITIONS_IN_ATTENTION else positions,
+            max_length=max_length,
+            scale=False,
+            dtype=self.dtype_policy,
+            name="decoder_embedding",
         )
-        self.decoder_norm = self.norm_layer("decoder_norm", self.norm == "pre")
+        self.decoder_positions = attention_positions(
+            positions,
+            num_heads,
+            head_width(embed_dim, num_heads, key_dim),
+            bidirectional=False,
+            dtype=self.dtype_policy,
+            name="decoder_positions",
+        )
+        self._dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.decoder_blocks = [
+            TransformerDecoder(
+                embed_dim,
+                num_heads,
+                ff_dim,
+                cross_attention=False,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                norm=norm,
+                norm_type=norm_type,
+                activation=activation,
+                key_dim=key_dim,
+                qkv_bias=qkv_bias,
+                epsilon=epsilon,
+                kernel_initializer=kernel_initializer,
+                attention=attention,
+                dtype=self.dtype_policy,
+                name=f"decoder_{index}",
+            )
+            for index in range(num_layers)
+        ]
+        self.decoder_norm = None
+        if norm == "pre":
+            self.decoder_norm = normalization_layer(
+                norm_type, epsilon, dtype=self.dtype_policy, name="decoder_norm"
+            )
         self.output_projection = None
         if not tie_weights:
-            self.output_projection = self.output_layer("output_projection", vocab_size)
+            self.output_projection = self.output_layer(vocab_size)
 
     def call(self, tokens, training=None):
-        x = self.embed("token", tokens)
-        settings = self.position_arguments("token", ops.shape(tokens)[1])
+        x = self._dropout(self.decoder_embedding(tokens))  # [B, T, E]
+        positions = attention_arguments(self.decoder_positions, ops.shape(tokens)[1])
         for block in self.decoder_blocks:
-            x = self.apply_block(block, x, **settings)
-        return self.logits(x)
+            x = self.apply_block(block, x, **positions)
+        return self.logits(x)  # [B, T, V]
 
     def start(self, tokens, length, num_hypotheses=1):
         """Reads the beginning of each text and allocates the cache, to be passed to `step`.
@@ -137,16 +200,45 @@ class CausalLM(Decoder):
                 "length must be greater than the number of tokens read. "
                 f"Received: length={length}, {prompt} tokens."
             )
-        queries, keys = ops.arange(prompt), ops.arange(length)
-        x = self.embed("token", tokens)
-        settings = self.position_arguments("token", length, queries)
-        causal, blocks = (keys <= queries[:, None])[None, None], []
+        queries = ops.arange(prompt)
+        keys = ops.arange(length)
+        causal = (keys <= queries[:, None])[None, None]  # [1, 1, P, length]
+        x = self.decoder_embedding(tokens)  # [B, P, E]
+        positions = attention_arguments(self.decoder_positions, length, queries)
+        block_caches = []
         for block in self.decoder_blocks:
             cache = block.start(length, batch_size=batch_size)
             if tokens.shape[1] != 0:
-                x, cache = block.step(x, cache, 0, causal, **settings)
-            blocks.append(cache)
-        return Cache.first(prompt, (batch_size, num_hypotheses, length), blocks)
+                x, cache = block.step(x, cache, 0, causal, **positions)
+            block_caches.append(cache)
+        return Cache.first(prompt, (batch_size, num_hypotheses, length), block_caches)
+
+    def input_signature(self):
+        return keras.InputSpec("int32", (None, None), name="tokens")
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.vocab_size)
+
+
+@describes_arguments_of(CausalLM)
+def causal_lm(size=None, *, vocab_size, **arguments):
+    """Builds a causal language model of a published size, or of any size by hand.
+
+    ``zoo.causal_lm("gpt2", vocab_size=50257)``. Without a size, give `embed_dim`, `num_heads` and
+    `num_layers`.
+
+    Args:
+        size: "gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl" or None.
+        vocab_size: number of tokens.
+        **arguments: of `zoo.models.CausalLM`; they override those of the size.
+
+    Returns:
+        A built `zoo.models.CausalLM`.
+
+    Raises:
+        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
+    """
+    arguments = arguments_of_size("causal_lm", size, SIZES, arguments)
+    model = CausalLM(vocab_size, **arguments)
+    model.build()
+    return model

@@ -10,9 +10,21 @@ from keras import ops
 from zoo import compat
 from zoo.dtypes import at_least_float32
 from zoo.errors import check_at_least_1, check_choice
-from zoo.layers import Dropout, TransformerEncoder, padding_mask
-from zoo.models.base import apply_optional, arguments_of_size
-from zoo.models.tokens import TokenModel
+from zoo.layers import (
+    Dropout,
+    TokenEmbedding,
+    TransformerEncoder,
+    normalization_layer,
+    padding_mask,
+)
+from zoo.layers.multi_head_attention import head_width
+from zoo.models.base import TransformerModel, arguments_of_size, describes_arguments_of
+from zoo.models.positions import (
+    POSITIONS_IN_ATTENTION,
+    attention_arguments,
+    attention_positions,
+    check_positions,
+)
 
 SIZES = {
     # Devlin et al. 2018, section 3
@@ -27,31 +39,8 @@ SIZES = {
 POOLS = ("cls", "mean", "max")
 
 
-def text_classifier(size=None, *, vocab_size, num_classes, **settings):
-    """Builds a text classifier of a published size, or of any size by hand.
-
-    ``zoo.text_classifier("bert_base", vocab_size=30522, num_classes=2)``. Without a size, give
-    `embed_dim`, `num_heads` and `num_layers`. Other arguments override those of the size.
-
-    Args:
-        size: "bert_base", "bert_large", "bert_tiny", "bert_mini", "bert_small", "bert_medium" or
-            None.
-        vocab_size, num_classes, **settings: see `zoo.models.EncoderClassifier`.
-
-    Returns:
-        A built `zoo.models.EncoderClassifier`.
-
-    Raises:
-        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
-    """
-    settings = arguments_of_size("text_classifier", size, SIZES, settings)
-    model = EncoderClassifier(vocab_size, num_classes, **settings)
-    model.build()
-    return model
-
-
 @keras.saving.register_keras_serializable("zoo")
-class EncoderClassifier(TokenModel):
+class EncoderClassifier(TransformerModel):
     """An encoder-only Transformer that classifies texts.
 
     The defaults are those of BERT (Devlin et al. 2018).
@@ -59,8 +48,20 @@ class EncoderClassifier(TokenModel):
     Args:
         vocab_size: number of tokens.
         num_classes: number of classes; 0 for a model without a head, which returns features.
+        embed_dim: E, width of the tokens in all blocks.
+        num_heads: number of attention heads.
         num_layers: number of encoder blocks.
-        positions: see `zoo.models.Transformer`.
+        ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
+        dropout: rate in [0, 1) on the embeddings, on the output of each sub-layer, on the hidden
+            units of the feed-forward networks and on the input of the head.
+        attention_dropout: rate in [0, 1) on the attention weights.
+        norm: "post", normalization after each residual sum; or "pre", before each sub-layer and
+            after the last block.
+        norm_type: kind of the normalizations: "layer", or "rms" (Zhang and Sennrich 2019).
+        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
+        positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions` of another layout or
+            offset; "relative", a learned bias on the scores of attention (Raffel et al. 2019,
+            section 2.1); or "rotary" (Su et al. 2021).
         max_length: number of learned positions, and of tokens of the longest text.
         num_token_types: number of embeddings of token types (Devlin et al. 2018, section 3). All
             tokens have type 0. With 0, there are no such embeddings.
@@ -68,11 +69,14 @@ class EncoderClassifier(TokenModel):
             "max", their maximum (Reimers and Gurevych 2019, "Sentence-BERT", section 3).
         pooler: whether a dense layer with tanh comes before the head, as in BERT.
         pad_id: padding token.
-        remat: see `zoo.models.base.TransformerModel`.
-        **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
-            `zoo.layers.TransformerEncoder` describes. `dropout` is applied to the embeddings and to
-            the input of the head as well. A model with ``norm="pre"`` also normalizes the last
-            block's output.
+        key_dim: width of a head; ``embed_dim / num_heads`` by default.
+        qkv_bias: whether the projections to queries, keys and values have biases.
+        epsilon: added to the variance, or the mean square, in the normalizations.
+        kernel_initializer: initializer of the matrices of the blocks and of the pooler, such as
+            "glorot_uniform" (Xavier) or "he_normal".
+        remat: whether training keeps only the inputs of each block in memory and recomputes the
+            block for its gradient; see docs/long_sequences.md.
+        **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
 
     Input: token ids, int [B, T], the first of each text being the start token.
 
@@ -84,48 +88,115 @@ class EncoderClassifier(TokenModel):
             more tokens than learned positions.
     """
 
-    block_defaults = {
-        **TokenModel.block_defaults,
-        "dropout": 0.1,
-        "attention_dropout": 0.1,
-        "norm": "post",
-        "epsilon": 1e-12,
-    }
-
     def __init__(
         self,
         vocab_size,
         num_classes,
+        embed_dim,
+        num_heads,
         num_layers,
+        ff_dim=None,
+        *,
+        dropout=0.1,
+        attention_dropout=0.1,
+        norm="post",
+        norm_type="layer",
+        activation="gelu",
         positions="learned",
         max_length=512,
         num_token_types=2,
         pool="cls",
         pooler=True,
         pad_id=0,
+        key_dim=None,
+        qkv_bias=True,
+        epsilon=1e-12,
+        kernel_initializer="glorot_uniform",
+        remat=False,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
-        self.store(locals())
+        self.vocab_size = vocab_size
+        self.num_classes = num_classes
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.num_layers = num_layers
+        self.ff_dim = ff_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.norm = norm
+        self.norm_type = norm_type
+        self.activation = activation
+        self.positions = positions
+        self.max_length = max_length
+        self.num_token_types = num_token_types
+        self.pool = pool
+        self.pooler = pooler
+        self.pad_id = pad_id
+        self.key_dim = key_dim
+        self.qkv_bias = qkv_bias
+        self.epsilon = epsilon
+        self.kernel_initializer = kernel_initializer
+        self.remat = remat
         self.input_spec = keras.layers.InputSpec(ndim=2)
-        self.check_positions()
-        check_choice("pool", pool, POOLS)
         check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
-        self._create_layers()
-
-    def _create_layers(self):
-        self.token_embedding = self.embedding_layer("token_embedding", self.vocab_size)
-        self.token_positions = self.positions_layer("token_positions", bidirectional=True)
-        self.token_norm = self.norm_layer("token_norm", True)
-        self.type_embedding = None
-        if self.num_token_types:
-            start = keras.initializers.TruncatedNormal(stddev=0.02)
-            sizes = (self.num_token_types, self.embed_dim, start)
-            self.type_embedding = self.layer(keras.layers.Embedding, "type_embedding", *sizes)
-        self._dropout = self.layer(Dropout, "dropout", self.dropout)
-        self.encoder_blocks = self.blocks(TransformerEncoder, "encoder", self.num_layers)
-        self.encoder_norm = self.norm_layer("encoder_norm", self.norm == "pre")
-        self.pooler_layer = self.tanh_layer("pooler_layer", self.pooler and self.embed_dim)
+        check_positions(positions, max_length)
+        check_choice("pool", pool, POOLS)
+        self.encoder_embedding = TokenEmbedding(
+            vocab_size,
+            embed_dim,
+            positions=None if positions in POSITIONS_IN_ATTENTION else positions,
+            max_length=max_length,
+            scale=False,
+            num_token_types=num_token_types,
+            normalize=True,
+            epsilon=epsilon,
+            norm_type=norm_type,
+            dtype=self.dtype_policy,
+            name="encoder_embedding",
+        )
+        self.encoder_positions = attention_positions(
+            positions,
+            num_heads,
+            head_width(embed_dim, num_heads, key_dim),
+            bidirectional=True,
+            dtype=self.dtype_policy,
+            name="encoder_positions",
+        )
+        self._dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.encoder_blocks = [
+            TransformerEncoder(
+                embed_dim,
+                num_heads,
+                ff_dim,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                norm=norm,
+                norm_type=norm_type,
+                activation=activation,
+                key_dim=key_dim,
+                qkv_bias=qkv_bias,
+                epsilon=epsilon,
+                kernel_initializer=kernel_initializer,
+                dtype=self.dtype_policy,
+                name=f"encoder_{index}",
+            )
+            for index in range(num_layers)
+        ]
+        self.encoder_norm = None
+        if norm == "pre":
+            self.encoder_norm = normalization_layer(
+                norm_type, epsilon, dtype=self.dtype_policy, name="encoder_norm"
+            )
+        self.pooler_layer = None
+        if pooler:
+            self.pooler_layer = keras.layers.Dense(
+                embed_dim,
+                activation="tanh",
+                kernel_initializer=kernel_initializer,
+                dtype=self.dtype_policy,
+                name="pooler_layer",
+            )
         self.head = self.head_layer("head")
 
     def call(self, tokens, training=None):
@@ -135,33 +206,60 @@ class EncoderClassifier(TokenModel):
         """The input of the head: [B, E]."""
         with compat.call_context(training):
             if self.pool == "cls":
-                pooled = self._encode(tokens, count=1)[:, 0]
+                x = self._encode(tokens, count=1)[:, 0]
+            elif self.pool == "mean":
+                x = _mean(self._encode(tokens), tokens != self.pad_id)
             else:
-                pool = {"mean": _mean, "max": _max}[self.pool]
-                pooled = pool(self._encode(tokens), tokens != self.pad_id)
-            return apply_optional(self.pooler_layer, pooled)
+                x = _max(self._encode(tokens), tokens != self.pad_id)
+            return x if self.pooler_layer is None else self.pooler_layer(x)
 
     def features(self, tokens, training=None):
         """The last block's output, normalized if the model is pre-norm: [B, T, E]."""
         with compat.call_context(training):
             return self._encode(tokens)
 
+    def input_signature(self):
+        return keras.InputSpec("int32", (None, None), name="tokens")
+
     def _encode(self, tokens, count=None):
         """The encoder's output at the first `count` tokens; at all by default."""
-        types = None
-        if self.type_embedding is not None:
-            types = self.type_embedding(ops.zeros((1, 1), "int32"))
-        x = self.embed("token", tokens, types=types)
-        settings = self.position_arguments("token", ops.shape(tokens)[1])
-        settings["mask"] = padding_mask(tokens != self.pad_id)
+        x = self._dropout(self.encoder_embedding(tokens))  # [B, T, E]
+        positions = attention_arguments(self.encoder_positions, ops.shape(tokens)[1])
+        mask = padding_mask(tokens != self.pad_id)  # [B, 1, 1, T]
         *blocks, last = self.encoder_blocks
         for block in blocks:
-            x = self.apply_block(block, x, **settings)
+            x = self.apply_block(block, x, mask=mask, **positions)
         if count is None:
-            x = self.apply_block(last, x, **settings)
+            x = self.apply_block(last, x, mask=mask, **positions)
         else:
-            x = last.first_tokens(x, count, **settings)
-        return apply_optional(self.encoder_norm, x)
+            x = last.first_tokens(x, count, mask=mask, **positions)  # [B, count, E]
+        return x if self.encoder_norm is None else self.encoder_norm(x)
+
+
+@describes_arguments_of(EncoderClassifier)
+def text_classifier(size=None, *, vocab_size, num_classes, **arguments):
+    """Builds a text classifier of a published size, or of any size by hand.
+
+    ``zoo.text_classifier("bert_base", vocab_size=30522, num_classes=2)``. Without a size, give
+    `embed_dim`, `num_heads` and `num_layers`.
+
+    Args:
+        size: "bert_base", "bert_large", "bert_tiny", "bert_mini", "bert_small", "bert_medium" or
+            None.
+        vocab_size: number of tokens.
+        num_classes: number of classes; 0 for a model without a head.
+        **arguments: of `zoo.models.EncoderClassifier`; they override those of the size.
+
+    Returns:
+        A built `zoo.models.EncoderClassifier`.
+
+    Raises:
+        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
+    """
+    arguments = arguments_of_size("text_classifier", size, SIZES, arguments)
+    model = EncoderClassifier(vocab_size, num_classes, **arguments)
+    model.build()
+    return model
 
 
 def _mean(x, is_real):

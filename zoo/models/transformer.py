@@ -11,44 +11,56 @@ from keras import ops
 
 from zoo import compat
 from zoo.errors import check_at_least_1, check_choice
-from zoo.layers import Cache, Dropout, TransformerDecoder, TransformerEncoder, padding_mask
-from zoo.models.base import apply_optional, arguments_of_size
-from zoo.models.tokens import Decoder
+from zoo.layers import (
+    Cache,
+    Dropout,
+    TokenEmbedding,
+    TransformerDecoder,
+    TransformerEncoder,
+    normalization_layer,
+    padding_mask,
+)
+from zoo.layers.multi_head_attention import head_width
+from zoo.models.base import arguments_of_size, describes_arguments_of
+from zoo.models.decoder import Decoder
+from zoo.models.positions import (
+    POSITIONS_IN_ATTENTION,
+    attention_arguments,
+    attention_positions,
+    check_attention_takes,
+    check_positions,
+)
 
-SIZES = {  # Vaswani et al. 2017, table 3
+SIZES = {
+    # Vaswani et al. 2017, table 3
     "base": {"embed_dim": 512, "num_layers": 6, "num_heads": 8, "ff_dim": 2048, "dropout": 0.1},
     "big": {"embed_dim": 1024, "num_layers": 6, "num_heads": 16, "ff_dim": 4096, "dropout": 0.3},
+    # Firefox's translation models: mozilla/translations, pipeline/train/configs/model/student.*.yml
+    "student_tiny": {
+        "embed_dim": 256,
+        "num_layers": 6,
+        "num_decoder_layers": 2,
+        "num_heads": 8,
+        "ff_dim": 1536,
+        "decoder": "ssru",
+    },
+    "student_base_memory": {
+        "embed_dim": 384,
+        "num_layers": 6,
+        "num_decoder_layers": 4,
+        "num_heads": 8,
+        "ff_dim": 1536,
+        "decoder": "ssru",
+    },
+    "student_base": {
+        "embed_dim": 512,
+        "num_layers": 6,
+        "num_decoder_layers": 2,
+        "num_heads": 8,
+        "ff_dim": 2048,
+        "decoder": "ssru",
+    },
 }
-# Firefox's translation models: mozilla/translations, pipeline/train/configs/model/student.*.yml
-_STUDENT = {"num_layers": 6, "num_decoder_layers": 2, "num_heads": 8, "decoder": "ssru"}
-SIZES |= {
-    "student_tiny": {**_STUDENT, "embed_dim": 256, "ff_dim": 1536},
-    "student_base_memory": {**_STUDENT, "embed_dim": 384, "ff_dim": 1536, "num_decoder_layers": 4},
-    "student_base": {**_STUDENT, "embed_dim": 512, "ff_dim": 2048},
-}
-
-
-def transformer(size=None, *, source_vocab_size, target_vocab_size, **settings):
-    """Builds a translation Transformer of a published size, or of any size by hand.
-
-    ``zoo.transformer("base", source_vocab_size=8000, target_vocab_size=8000)``. Without a size,
-    give `embed_dim`, `num_heads` and `num_layers`. Other arguments override those of the size.
-
-    Args:
-        size: "base" or "big" of the paper; "student_tiny", "student_base_memory" or
-            "student_base", the sizes of Firefox's translation models; or None.
-        source_vocab_size, target_vocab_size, **settings: see `zoo.models.Transformer`.
-
-    Returns:
-        A built `zoo.models.Transformer`.
-
-    Raises:
-        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
-    """
-    settings = arguments_of_size("transformer", size, SIZES, settings)
-    model = Transformer(source_vocab_size, target_vocab_size, **settings)
-    model.build()
-    return model
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -60,12 +72,22 @@ class Transformer(Decoder):
     Args:
         source_vocab_size: number of source tokens.
         target_vocab_size: V, number of target tokens.
+        embed_dim: E, width of the tokens in all blocks.
+        num_heads: number of attention heads.
         num_layers: number of encoder blocks.
+        ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
         num_decoder_layers: number of decoder blocks; `num_layers` by default.
-        decoder_num_heads, decoder_ff_dim: those of decoder blocks, if they differ from `num_heads`
-            and `ff_dim`.
+        decoder_num_heads: number of heads in decoder blocks; `num_heads` by default.
+        decoder_ff_dim: hidden width in decoder blocks; `ff_dim` by default.
         decoder: "attention"; or "ssru", decoder blocks with a recurrent layer in place of
             self-attention, `zoo.layers.SSRU`, which take less time and memory to decode.
+        dropout: rate in [0, 1) on the embeddings with positions, on the output of each sub-layer
+            (section 5.4) and on the hidden units of the feed-forward networks.
+        attention_dropout: rate in [0, 1) on the attention weights.
+        norm: "post", normalization after each residual sum, as in the paper; or "pre", before each
+            sub-layer and after the last blocks (Xiong et al. 2020).
+        norm_type: kind of the normalizations: "layer", or "rms" (Zhang and Sennrich 2019).
+        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
         positions: "sinusoidal" (section 3.5); a `zoo.layers.SinusoidalPositions` of another layout
             or offset; "learned"; "relative", a learned bias on the scores of self-attention
             (Raffel et al. 2019, section 2.1); or "rotary" (Su et al. 2021).
@@ -77,11 +99,14 @@ class Transformer(Decoder):
         scale_embeddings: whether embeddings are multiplied by √E (section 3.4).
         normalize_embeddings: whether to normalize before the first blocks (Liu et al. 2020, mBART).
         logits_bias: whether the logits have a learned bias.
-        remat: see `zoo.models.base.TransformerModel`.
-        **kwargs: `embed_dim`, `num_heads` and the other arguments in `block_defaults`, which
-            `zoo.layers.TransformerEncoder` describes. `dropout` is applied to embeddings with
-            positions as well (section 5.4). With ``norm="pre"`` in place of the paper's "post", the
-            output of the last blocks is normalized, too (Xiong et al. 2020).
+        key_dim: width of a head; ``embed_dim / num_heads`` by default.
+        qkv_bias: whether the projections to queries, keys and values have biases.
+        epsilon: added to the variance, or the mean square, in the normalizations.
+        kernel_initializer: initializer of the matrices of the blocks, such as "glorot_uniform"
+            (Xavier) or "he_normal".
+        remat: whether training keeps only the inputs of each block in memory and recomputes the
+            block for its gradient; see docs/long_sequences.md.
+        **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
 
     Inputs: a dict of token ids: "source" int [B, S], "target" int [B, T], the target beginning with
     the start token.
@@ -94,19 +119,24 @@ class Transformer(Decoder):
             more tokens than learned positions.
     """
 
-    block_defaults = {
-        **Decoder.block_defaults,
-        "dropout": 0.1,
-        "norm": "post",
-        "activation": "relu",
-    }
-
     def __init__(
         self,
         source_vocab_size,
         target_vocab_size,
+        embed_dim,
+        num_heads,
         num_layers,
+        ff_dim=None,
+        *,
         num_decoder_layers=None,
+        decoder_num_heads=None,
+        decoder_ff_dim=None,
+        decoder="attention",
+        dropout=0.1,
+        attention_dropout=0.0,
+        norm="post",
+        norm_type="layer",
+        activation="relu",
         positions="sinusoidal",
         max_length=512,
         shared="target",
@@ -114,59 +144,190 @@ class Transformer(Decoder):
         scale_embeddings=True,
         normalize_embeddings=False,
         logits_bias=False,
-        decoder_num_heads=None,
-        decoder_ff_dim=None,
-        decoder="attention",
+        key_dim=None,
+        qkv_bias=True,
+        epsilon=1e-6,
+        kernel_initializer="glorot_uniform",
+        remat=False,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)  # token ids are not rounded, also if float
-        self.store(locals())
+        self.source_vocab_size = source_vocab_size
+        self.target_vocab_size = target_vocab_size
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.num_layers = num_layers
+        self.ff_dim = ff_dim
+        self.num_decoder_layers = num_decoder_layers
+        self.decoder_num_heads = decoder_num_heads
+        self.decoder_ff_dim = decoder_ff_dim
+        self.decoder = decoder
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.norm = norm
+        self.norm_type = norm_type
+        self.activation = activation
+        self.positions = positions
+        self.max_length = max_length
+        self.shared = shared
+        self.pad_id = pad_id
+        self.scale_embeddings = scale_embeddings
+        self.normalize_embeddings = normalize_embeddings
+        self.logits_bias = logits_bias
+        self.key_dim = key_dim
+        self.qkv_bias = qkv_bias
+        self.epsilon = epsilon
+        self.kernel_initializer = kernel_initializer
+        self.remat = remat
         self._check()
-        self._create_layers()
+        self._create_embeddings()
+        self._create_positions()
+        self._dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self._create_blocks()
 
-    def _create_layers(self):
-        self.target_embedding = self.embedding_layer("target_embedding", self.target_vocab_size)
-        self.source_embedding = self.target_embedding
-        if self.shared != "all":
-            self.source_embedding = self.embedding_layer("source_embedding", self.source_vocab_size)
+    def _check(self):
+        check_at_least_1(
+            source_vocab_size=self.source_vocab_size,
+            target_vocab_size=self.target_vocab_size,
+            num_layers=self.num_layers,
+        )
+        for name in ("num_decoder_layers", "decoder_num_heads", "decoder_ff_dim"):
+            number = getattr(self, name)
+            if number is not None:
+                check_at_least_1(**{name: number})
+        check_choice("shared", self.shared, ("none", "target", "all"))
+        check_choice("decoder", self.decoder, ("attention", "ssru"))
+        check_positions(self.positions, self.max_length)
+        check_attention_takes(self.positions, self._decoder_attention)
+        if self.shared == "all" and self.source_vocab_size != self.target_vocab_size:
+            raise ValueError(
+                'shared="all" needs equal vocabulary sizes. Received: '
+                f"source_vocab_size={self.source_vocab_size}, "
+                f"target_vocab_size={self.target_vocab_size}."
+            )
+
+    @property
+    def _decoder_attention(self):
+        """The argument `attention` of decoder blocks."""
+        return "ssru" if self.decoder == "ssru" else "softmax"
+
+    def _create_embeddings(self):
+        added = None if self.positions in POSITIONS_IN_ATTENTION else self.positions
+        self.decoder_embedding = TokenEmbedding(
+            self.target_vocab_size,
+            self.embed_dim,
+            positions=added,
+            max_length=self.max_length,
+            scale=self.scale_embeddings,
+            normalize=self.normalize_embeddings,
+            epsilon=self.epsilon,
+            norm_type=self.norm_type,
+            dtype=self.dtype_policy,
+            name="decoder_embedding",
+        )
+        self.encoder_embedding = TokenEmbedding(
+            self.source_vocab_size,
+            self.embed_dim,
+            positions=added,
+            max_length=self.max_length,
+            scale=self.scale_embeddings,
+            normalize=self.normalize_embeddings,
+            epsilon=self.epsilon,
+            norm_type=self.norm_type,
+            tokens=self.decoder_embedding.tokens if self.shared == "all" else None,
+            dtype=self.dtype_policy,
+            name="encoder_embedding",
+        )
         self.output_projection = None
         if self.shared == "none":
-            self.output_projection = self.output_layer("output_projection", self.target_vocab_size)
-        heads = self.decoder_num_heads
-        self.source_positions = self.positions_layer("source_positions", True)
-        self.target_positions = self.positions_layer("target_positions", False, heads)
-        self._dropout = self.layer(Dropout, "dropout", self.dropout)
-        self.encoder_blocks = self.blocks(TransformerEncoder, "encoder", self.num_layers)
-        self.decoder_blocks = self.blocks(
-            TransformerDecoder,
-            "decoder",
-            self.num_decoder_layers or self.num_layers,
-            num_heads=heads or self.num_heads,
-            ff_dim=self.decoder_ff_dim or self.ff_dim,
-            attention="ssru" if self.decoder == "ssru" else "softmax",
+            self.output_projection = self.output_layer(self.target_vocab_size)
+
+    def _create_positions(self):
+        self.encoder_positions = attention_positions(
+            self.positions,
+            self.num_heads,
+            head_width(self.embed_dim, self.num_heads, self.key_dim),
+            bidirectional=True,
+            dtype=self.dtype_policy,
+            name="encoder_positions",
         )
-        pre, embeddings = self.norm == "pre", self.normalize_embeddings
-        self.source_norm = self.norm_layer("source_norm", embeddings)
-        self.target_norm = self.norm_layer("target_norm", embeddings)
-        self.encoder_norm = self.norm_layer("encoder_norm", pre)
-        self.decoder_norm = self.norm_layer("decoder_norm", pre)
+        decoder_num_heads = self.decoder_num_heads or self.num_heads
+        self.decoder_positions = attention_positions(
+            self.positions,
+            decoder_num_heads,
+            head_width(self.embed_dim, decoder_num_heads, self.key_dim),
+            bidirectional=False,
+            dtype=self.dtype_policy,
+            name="decoder_positions",
+        )
+
+    def _create_blocks(self):
+        self.encoder_blocks = [
+            TransformerEncoder(
+                self.embed_dim,
+                self.num_heads,
+                self.ff_dim,
+                dropout=self.dropout,
+                attention_dropout=self.attention_dropout,
+                norm=self.norm,
+                norm_type=self.norm_type,
+                activation=self.activation,
+                key_dim=self.key_dim,
+                qkv_bias=self.qkv_bias,
+                epsilon=self.epsilon,
+                kernel_initializer=self.kernel_initializer,
+                dtype=self.dtype_policy,
+                name=f"encoder_{index}",
+            )
+            for index in range(self.num_layers)
+        ]
+        self.decoder_blocks = [
+            TransformerDecoder(
+                self.embed_dim,
+                self.decoder_num_heads or self.num_heads,
+                self.decoder_ff_dim or self.ff_dim,
+                dropout=self.dropout,
+                attention_dropout=self.attention_dropout,
+                norm=self.norm,
+                norm_type=self.norm_type,
+                activation=self.activation,
+                key_dim=self.key_dim,
+                qkv_bias=self.qkv_bias,
+                epsilon=self.epsilon,
+                kernel_initializer=self.kernel_initializer,
+                attention=self._decoder_attention,
+                dtype=self.dtype_policy,
+                name=f"decoder_{index}",
+            )
+            for index in range(self.num_decoder_layers or self.num_layers)
+        ]
+        self.encoder_norm = None
+        self.decoder_norm = None
+        if self.norm == "pre":
+            self.encoder_norm = normalization_layer(
+                self.norm_type, self.epsilon, dtype=self.dtype_policy, name="encoder_norm"
+            )
+            self.decoder_norm = normalization_layer(
+                self.norm_type, self.epsilon, dtype=self.dtype_policy, name="decoder_norm"
+            )
 
     def call(self, inputs, training=None):
-        memory = self.encode(inputs["source"])
-        x, settings = self._decoder_inputs(inputs)
+        memory = self.encode(inputs["source"])  # [B, S, E]
+        x = self._dropout(self.decoder_embedding(inputs["target"]))  # [B, T, E]
+        arguments = self._decoder_arguments(inputs)
         for block in self.decoder_blocks:
-            x = self.apply_block(block, x, memory, **settings)
-        return self.logits(x)
+            x = self.apply_block(block, x, memory, **arguments)
+        return self.logits(x)  # [B, T, V]
 
     def encode(self, source, training=None):
         """The encoder's output for token ids [B, S]: [B, S, E]."""
         with compat.call_context(training):
-            x = self.embed("source", source)
-            settings = self.position_arguments("source", ops.shape(source)[1])
-            settings["mask"] = padding_mask(source != self.pad_id)
+            x = self._dropout(self.encoder_embedding(source))  # [B, S, E]
+            positions = attention_arguments(self.encoder_positions, ops.shape(source)[1])
+            mask = padding_mask(source != self.pad_id)  # [B, 1, 1, S]
             for block in self.encoder_blocks:
-                x = self.apply_block(block, x, **settings)
-            return apply_optional(self.encoder_norm, x)
+                x = self.apply_block(block, x, mask=mask, **positions)
+            return x if self.encoder_norm is None else self.encoder_norm(x)
 
     def start(self, source, length, num_hypotheses=1):
         """Encodes the source and allocates the cache: a `Cache` to be passed to `step`.
@@ -180,9 +341,9 @@ class Transformer(Decoder):
             ValueError: if there are fewer learned positions than `length`.
         """
         self.check_length(length)
-        memory, batch_size = self.encode(source), ops.shape(source)[0]
+        memory = self.encode(source)  # [B, S, E]
         blocks = [block.start(length, memory) for block in self.decoder_blocks]
-        shape = (batch_size, num_hypotheses, length)
+        shape = (ops.shape(source)[0], num_hypotheses, length)
         return Cache.first(0, shape, blocks, padding_mask(source != self.pad_id))
 
     def step_among(self, candidates):
@@ -192,25 +353,29 @@ class Transformer(Decoder):
             candidates: int [B, C], its tokens, filled up with padding. The tokens and logits of the
                 function are those at these places: int [B, K] and [B, K, C].
         """
-        matrix = self.target_embedding(candidates)  # [B, C, E]
+        matrix = self.decoder_embedding.tokens(candidates)  # [B, C, E]
         bias = ops.take(self.output_bias, candidates) if self.logits_bias else 0.0
-        bias = ops.where(candidates == self.pad_id, -math.inf, bias)[:, None]
+        bias = ops.where(candidates == self.pad_id, -math.inf, bias)[:, None]  # [B, 1, C]
 
-        def step(tokens, cache):
-            tokens = ops.take_along_axis(candidates, tokens, axis=1)
+        def step(places, cache):
+            tokens = ops.take_along_axis(candidates, places, axis=1)  # [B, K]
             x, cache = self.next_output(tokens, cache)
-            x = ops.einsum("bke,bce->bkc", apply_optional(self.decoder_norm, x), matrix)
+            if self.decoder_norm is not None:
+                x = self.decoder_norm(x)
+            x = ops.einsum("bke,bce->bkc", x, matrix)
             return ops.cast(x, bias.dtype) + bias, cache
 
         return step
 
     def cross_attention_maps(self, inputs):
         """Attention weights over the source: [B, decoder blocks, heads, T, S]."""
-        memory = self.encode(inputs["source"])
-        (x, settings), maps = self._decoder_inputs(inputs), []
+        memory = self.encode(inputs["source"])  # [B, S, E]
+        x = self._dropout(self.decoder_embedding(inputs["target"]))  # [B, T, E]
+        arguments = self._decoder_arguments(inputs)
+        maps = []
         for block in self.decoder_blocks:
-            maps.append(block.cross_attention_weights(x, memory, **settings))
-            x = self.apply_block(block, x, memory, **settings)
+            maps.append(block.cross_attention_weights(x, memory, **arguments))  # [B, heads, T, S]
+            x = self.apply_block(block, x, memory, **arguments)
         return ops.stack(maps, axis=1)
 
     def input_signature(self):
@@ -222,23 +387,34 @@ class Transformer(Decoder):
     def compute_output_shape(self, input_shape):
         return (*input_shape["target"], self.target_vocab_size)
 
-    def _decoder_inputs(self, inputs):
-        """The embedded target [B, T, E], and the keyword arguments of every decoder block."""
-        x = self.embed("target", inputs["target"])
-        settings = self.position_arguments("target", ops.shape(inputs["target"])[1])
-        return x, {"memory_mask": padding_mask(inputs["source"] != self.pad_id), **settings}
+    def _decoder_arguments(self, inputs):
+        """The keyword arguments of every decoder block."""
+        positions = attention_arguments(self.decoder_positions, ops.shape(inputs["target"])[1])
+        memory_mask = padding_mask(inputs["source"] != self.pad_id)  # [B, 1, 1, S]
+        return {"memory_mask": memory_mask, **positions}
 
-    def _check(self):
-        source, target = self.source_vocab_size, self.target_vocab_size
-        check_at_least_1(source_vocab_size=source, target_vocab_size=target)
-        check_choice("shared", self.shared, ("none", "target", "all"))
-        check_choice("decoder", self.decoder, ("attention", "ssru"))
-        if self.shared == "all" and source != target:
-            raise ValueError(
-                'shared="all" needs equal vocabulary sizes. Received: '
-                f"source_vocab_size={source}, target_vocab_size={target}."
-            )
-        self.check_positions()
-        names = ("num_decoder_layers", "decoder_num_heads", "decoder_ff_dim")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        check_at_least_1(num_layers=self.num_layers, **given)
+
+@describes_arguments_of(Transformer)
+def transformer(size=None, *, source_vocab_size, target_vocab_size, **arguments):
+    """Builds a translation Transformer of a published size, or of any size by hand.
+
+    ``zoo.transformer("base", source_vocab_size=8000, target_vocab_size=8000)``. Without a size,
+    give `embed_dim`, `num_heads` and `num_layers`.
+
+    Args:
+        size: "base" or "big" of the paper; "student_tiny", "student_base_memory" or
+            "student_base", the sizes of Firefox's translation models; or None.
+        source_vocab_size: number of source tokens.
+        target_vocab_size: number of target tokens.
+        **arguments: of `zoo.models.Transformer`; they override those of the size.
+
+    Returns:
+        A built `zoo.models.Transformer`.
+
+    Raises:
+        ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
+    """
+    arguments = arguments_of_size("transformer", size, SIZES, arguments)
+    model = Transformer(source_vocab_size, target_vocab_size, **arguments)
+    model.build()
+    return model

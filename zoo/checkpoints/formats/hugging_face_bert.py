@@ -16,15 +16,15 @@ from zoo.tasks.encoder import TextEncoder
 MODEL_TYPES = ("bert",)
 ANCHOR = "embeddings.word_embeddings.weight"
 UNUSED_HEADS = (r"pooler\..*", r"classifier\..*")
-POSITIONS = "token_positions/embeddings"
+POSITIONS = "encoder_embedding/positions/embeddings"
 BLOCK = "encoder.layer.{i}."
 QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]
 DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
 TABLE = {
-    "token_embedding/embeddings": same(ANCHOR),
+    "encoder_embedding/tokens/embeddings": same(ANCHOR),
     POSITIONS: same("embeddings.position_embeddings.weight"),
-    "type_embedding/embeddings": same("embeddings.token_type_embeddings.weight"),
-    **norm("token_norm", "embeddings.LayerNorm"),
+    "encoder_embedding/types/embeddings": same("embeddings.token_type_embeddings.weight"),
+    **norm("encoder_embedding/norm", "embeddings.LayerNorm"),
     **dense("encoder_{i}/attention/qkv", *QKV),
     **dense("encoder_{i}/attention/output_projection", f"{BLOCK}attention.output.dense"),
     **norm("encoder_{i}/attention_norm", f"{BLOCK}attention.output.LayerNorm"),

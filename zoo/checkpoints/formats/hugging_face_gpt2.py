@@ -19,7 +19,7 @@ OUTPUT = "lm_head.weight"
 IGNORED = (r"h\.\d+\.attn\.(masked_)?bias", r"multiple_choice_head\..*", OUTPUT)
 conv1d = functools.partial(merged_dense, kernel=".weight", bias=".bias")  # matrices [in, out]
 TABLE = {
-    "token_positions/embeddings": same(ANCHOR),
+    "decoder_embedding/positions/embeddings": same(ANCHOR),
     **norm("decoder_{i}/self_attention_norm", "h.{i}.ln_1"),
     **conv1d("decoder_{i}/self_attention/qkv", "h.{i}.attn.c_attn"),
     **conv1d("decoder_{i}/self_attention/output_projection", "h.{i}.attn.c_proj"),
@@ -63,7 +63,8 @@ def load(folder, config, tensors, options):
     [size, _] = tensors.shape(embedding, 2)
     tokenizer, add_start_token = byte_level_bpe(folder, size)
     model = create_model(causal_lm, settings, options)
-    assign(model, tensors, {**TABLE, "token_embedding/embeddings": same(embedding)}, IGNORED)
+    table = {**TABLE, "decoder_embedding/tokens/embeddings": same(embedding)}
+    assign(model, tensors, table, IGNORED)
     special = _special(folder, config)
     _, search_options = search_settings(folder, config, special, applied=())
     return TextGenerator(model, tokenizer, special, add_start_token, search_options)

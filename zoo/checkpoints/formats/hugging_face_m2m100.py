@@ -13,10 +13,10 @@ SPM = "sentencepiece.bpe.model"
 IGNORED = (r"model\.(en|de)coder\.embed_positions\.weights",)  # sinusoids, in older files
 CONTROL = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
 POSITIONS = {  # the first two rows are not used
-    f"{side}_positions/embeddings": changed(
+    f"{coder}_embedding/positions/embeddings": changed(
         same(f"model.{coder}.embed_positions.weight"), lambda x: x[2:]
     )
-    for side, coder in (("source", "encoder"), ("target", "decoder"))
+    for coder in ("encoder", "decoder")
 }
 
 

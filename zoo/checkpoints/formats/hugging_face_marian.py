@@ -98,11 +98,11 @@ def contents(translator):
     if source.vocab != target.vocab:
         files["target_vocab.json"] = target.vocab
     if model.shared == "all":
-        embeddings = {"target_embedding/embeddings": same(translators.SHARED)}
+        embeddings = {"decoder_embedding/tokens/embeddings": same(translators.SHARED)}
     else:
         embeddings = {
-            "source_embedding/embeddings": same(translators.SOURCE),
-            "target_embedding/embeddings": same(translators.TARGET),
+            "encoder_embedding/tokens/embeddings": same(translators.SOURCE),
+            "decoder_embedding/tokens/embeddings": same(translators.TARGET),
         }
     return files, collect(model, {**translators.TABLE, **embeddings})
 

@@ -94,8 +94,8 @@ _TABLE = {  # layers are numbered from 0, see `_renamed`
     **_feed_forward("decoder_{i}/feed_forward", "decoder_l{i}_ffn"),
     **_norm("encoder_norm", "encoder_top"),
     **_norm("decoder_norm", "decoder_top"),
-    "source_positions/embeddings": same("Wpos"),
-    "target_positions/embeddings": same("Wpos"),
+    "encoder_embedding/positions/embeddings": same("Wpos"),
+    "decoder_embedding/positions/embeddings": same("Wpos"),
 }
 
 
@@ -303,8 +303,8 @@ def _model(tensors, names, sizes, pad, arguments, options):
     if output.endswith("_W"):  # [E, V], in older files
         matrix = changed(matrix, np.transpose)
     table = {
-        "source_embedding/embeddings": padded(same(source)),
-        "target_embedding/embeddings": padded(same(target)),
+        "encoder_embedding/tokens/embeddings": padded(same(source)),
+        "decoder_embedding/tokens/embeddings": padded(same(target)),
         "output_projection/kernel": changed(padded(matrix), np.transpose),
         "output_bias": padded(row("decoder_ff_logit_out_b"), _NEVER),
     }
