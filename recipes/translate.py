@@ -128,7 +128,7 @@ class Config(RunSettings):
     length_penalty: float | None = 0.6
     """Exponent of the length penalty; higher values favor longer translations, 0 disables it."""
     bleu_tokenize: BleuTokenizer | None = None
-    """sacrebleu's tokenizer of BLEU; by default that of the script of the test references."""
+    """sacrebleu's tokenizer of BLEU; by default, the script of the test references decides."""
 
     LIMITS = RunSettings.LIMITS | {
         "warmup_steps": COUNT,

@@ -59,7 +59,7 @@ class Config(ImageSettings):
     """Linear attention, or softmax attention in less memory, for long sequences of patches."""
 
     initialization: Literal["glorot", "mimetic"] = "mimetic"
-    """Random matrices, or attention that starts like that of trained models."""
+    """Random matrices, or attention that starts as in trained models."""
 
     precision: Precision = "auto"
     epochs: int = 100

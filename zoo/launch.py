@@ -25,7 +25,7 @@ def launch(command, workers):
     and are then terminated. Processes that a worker leaves behind are terminated at the end.
 
     Returns:
-        The exit status: 0, or that of a worker that failed, or 128 + n if signal n killed it.
+        The exit status: 0, or the status of a worker that failed, or 128 + n if signal n killed it.
         Status 1 only counts if there is no other, as workers exit with it if another one fails.
 
     Raises:

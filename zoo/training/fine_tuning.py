@@ -24,11 +24,11 @@ def pretrained_classifier(
     Args:
         path: see `zoo.load`.
         num_classes: number of classes.
-        image_size: side of the images in pixels; by default that of the model.
+        image_size: side of the images in pixels; by default, the model's own.
         random: whether to initialize all weights at random, to use only the architecture and the
             preprocessing.
-        dropout, stochastic_depth, patch_dropout: rates of the model, whatever those of the
-            published training.
+        dropout, stochastic_depth, patch_dropout: rates for fine-tuning, which replace the rates of
+            the published model.
 
     Returns:
         `zoo.tasks.classifier.ImageClassifier`.
@@ -76,8 +76,8 @@ def pretrained_translator(
     Args:
         path: see `zoo.load`.
         src_lang, tgt_lang: languages, for a model of several languages.
-        dropout, attention_dropout: rates of the model, whatever those of the published training.
-        beam_size, length_penalty: options of the search; by default those of the model.
+        dropout, attention_dropout: rates for fine-tuning, which replace the rates of the model.
+        beam_size, length_penalty: search options; by default, the model's own.
 
     Returns:
         `zoo.tasks.translator.Translator`.

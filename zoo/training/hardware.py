@@ -11,7 +11,7 @@ from zoo.training.run_folder import stored_config
 def resolve_precision(settings, folder, strategy):
     """Returns the precision of a run, the same on all workers.
 
-    "auto" is that of the run in `folder`, unless it is overwritten, or else the faster one.
+    "auto" is the precision of the run in `folder` if it is resumed, or else the faster precision.
     """
     if settings.precision != "auto":
         return settings.precision

@@ -13,7 +13,7 @@ VALUE_OUTPUT = (0.4, -0.4)
 
 
 def initialize_mimetic(model, seed=0):
-    """Initializes attention and positions of a Vision Transformer like those of trained ones.
+    """Initializes attention and positions of a Vision Transformer as in trained models.
 
     In each head, the product of the query and key projections is close to the identity, so that a
     patch attends to similar patches; the product of the value and output projections is close to

@@ -83,7 +83,7 @@ def confusion_matrix(labels, predicted, class_names, path, items="images"):
     """Plots how often items of each class were classified as each class.
 
     Args:
-        labels, predicted: int [items], the true classes and those of the classifier.
+        labels, predicted: int [items], the true and the predicted classes.
         class_names: list of str.
         path: path of the PNG file.
         items: what is classified, for the title.

@@ -77,7 +77,7 @@ def _end(folder, task, history, items, *, metrics, summary, samples=()):
 def finish_classifier(folder, classifier, data, restored=False):
     """Tests an `ImageClassifier` on the test images of an `ImageDataset`.
 
-    `restored` is whether its weights are those of the best epoch, not those of the last one.
+    `restored` is whether it has the weights of the best epoch, and not of the last one.
     """
     history = _begin(folder, classifier)
     labels = data.test.labels

@@ -39,11 +39,11 @@ class Run:
     Args:
         settings: `zoo.training.settings.RunSettings`, such as the config of a recipe.
         name: name of the run directory in ``runs``, if the settings have no `out`.
-        **fields: fields that override those of `settings`: `out`, `resume`, `seed`, ...
+        **fields: replace fields of `settings`: `out`, `resume`, `seed`, ...
 
     Attributes:
-        settings: the settings. The precision "auto" is replaced by that of the run in the run
-            directory, or else by the one that was measured to be faster.
+        settings: the settings. The precision "auto" is replaced by the precision of the run in the
+            run directory, or else by the one that was measured to be faster.
         path: path of the run directory.
         strategy: `tf.distribute.Strategy`.
         is_chief: whether this worker prints and writes the run directory.
@@ -114,7 +114,7 @@ class Run:
                 writes ``model.keras``, and the last metrics to ``metrics.json``.
             per_epoch: see `zoo.training.callbacks.EpochFigures`.
             restore_best: whether the trained model has the weights of the epoch with the lowest
-                `val_loss`, instead of those of the last epoch.
+                `val_loss`; by default, it has the weights of the last epoch.
 
         Returns:
             On the chief, the trained model on one device; None on other workers, and if the run was
@@ -185,7 +185,7 @@ class Run:
                 return trained
 
     def _open_folder(self, epochs, steps_per_epoch, identity):
-        """Creates the run directory, or opens that of the run to resume."""
+        """Creates the run directory, or opens it to resume the run."""
         lengths = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
         stored = self.settings.stored()
         may_change = self.settings.MAY_CHANGE
@@ -198,7 +198,7 @@ class Run:
             overwrite=self.settings.overwrite,
             resume=self.settings.resume,
             writable=self.is_chief,
-            # A script of one's own, whose settings contain no lengths, may train longer.
+            # A recipe's settings fix the length. A script without such a setting may train longer.
             may_change=may_change | (lengths.keys() - stored.keys()),
         )
 

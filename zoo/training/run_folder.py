@@ -18,7 +18,7 @@ FINISHED = "metrics.json"  # the last file that a run writes
 
 
 class RunFolder:
-    """Creates the directory of a new run, or opens that of an existing one.
+    """Creates the directory of a new run, or opens the directory of an existing one.
 
     Args:
         path: path of the directory.
@@ -99,7 +99,7 @@ class RunFolder:
         write_text(self.path / name, json.dumps(plain, indent=2) + "\n")
 
     def _check_same(self, saved, config, may_change):
-        """Raises `UserError` if settings differ from those of the run to resume."""
+        """Raises `UserError` if settings differ from the saved ones."""
         config = json.loads(json.dumps(config))  # as it is stored: a tuple is a list
         if self.is_finished:
             may_change = ()
@@ -146,7 +146,7 @@ def check_folder(path, overwrite, resume):
 
 
 def stored_config(folder):
-    """Reads the settings in ``config.json``; None if it is not that of a run."""
+    """Reads the settings in ``config.json``; None if a run has not written it."""
     try:
         content = json.loads((folder / "config.json").read_text())
         if "environment" not in content:  # the file of a published model, for instance

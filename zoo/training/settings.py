@@ -1,9 +1,8 @@
 """The settings of recipes: their help, their limits, and which of them may change on resuming.
 
-A recipe's `Config` is a frozen dataclass that inherits the settings of a run and of its data, and
-declares those of its model and training with their default values. `Settings` describes the
-settings that several recipes declare, so that ``--help`` finds them; others are described in their
-recipe.
+A recipe's `Config` is a frozen dataclass. It inherits the settings of a run and of its data, and
+declares the settings of its model and its training with default values. `Settings` describes what
+several recipes declare, so that ``--help`` finds it; other settings are described in their recipe.
 """
 
 import contextlib
@@ -197,7 +196,7 @@ def report_invalid_settings():
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings(Settings):
-    """Settings of a run other than those of its data and its model."""
+    """Settings of a run, without its data and its model."""
 
     out: str | None = None
     """Run directory; by default in runs/, named after the recipe and the data."""
@@ -212,8 +211,9 @@ class RunSettings(Settings):
     devices: int | None = None
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     precision: Precision = "float32"
-    """Mixed precision computes in 16 bits, with weights in float32; auto is that of the run to
-    resume, or mixed_bfloat16 on CPUs that multiply matrices more than 1.25 times as fast in it."""
+    """Mixed precision computes in 16 bits, with weights in float32; auto keeps the precision
+    of the run to resume; a new run has mixed_bfloat16 on CPUs that multiply matrices more than 1.25
+    times as fast in it."""
     jit_compile: Literal["auto", True, False] = "auto"
     """Compile steps with XLA; auto: on GPUs, if all batches have one shape, as each takes time."""
     remat: bool = False
@@ -266,7 +266,7 @@ class ImageSettings(RunSettings):
     """Balanced multiplies the loss of an image by n / (classes · images of its class)."""
     patience: int | None = None
     """Stop after this many epochs without a lower validation loss, and use the weights of the best
-    epoch; by default, those of the last epoch are used."""
+    epoch; by default, training ends with the weights of the last epoch."""
 
     LIMITS = RunSettings.LIMITS | {"image_size": COUNT, "validation_split": (0, 0.9)}
     MAY_CHANGE = RunSettings.MAY_CHANGE | {"data_dir"}  # it differs on another machine

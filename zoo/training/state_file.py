@@ -4,7 +4,7 @@ The format has a checksum of each array. The index file of `tf.train.CheckpointM
 it is not used: the folders themselves are the index.
 
 Under a strategy, each variable has a copy on every replica. Weights and optimizer state are the
-same on all replicas. Random states are derived from that of the first replica
+same on all replicas. Random states are derived from the state of the first replica
 (`distribution.set_random_state`). Metric variables are summed over the replicas of all workers.
 """
 
@@ -104,7 +104,7 @@ def read(path, with_state=True):
 
 
 def random_states(model):
-    """Returns the variables of seed generators in a model, such as those of dropout layers."""
+    """Returns the variables of seed generators in a model, such as in dropout layers."""
     return [v for v in model.variables if v.name == _SEED]
 
 

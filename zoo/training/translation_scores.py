@@ -22,9 +22,9 @@ def bleu_tokenizer(references, name=None):
 
     Args:
         references: list of str.
-        name: the tokenizer, if it is given. By default that of the script of the references: "zh"
-            for Chinese; "ja-mecab" for Japanese and "ko-mecab" for Korean, or "char" if the package
-            that they need is not installed; "char" for other scripts without spaces; else "13a".
+        name: the tokenizer. By default, the script of the references decides: "zh" for Chinese;
+            "ja-mecab" for Japanese and "ko-mecab" for Korean, or "char" if the package that they
+            need is not installed; "char" for other scripts without spaces; else "13a".
 
     Raises:
         UserError: if `name` is not one of sacrebleu's tokenizers, or cannot be used here.
@@ -50,7 +50,7 @@ def _metrics(references, bleu_tokenize):
     bleu = BLEU(tokenize=bleu_tokenizer(references, bleu_tokenize))
     # Without a sequence of four words, the geometric mean over four lengths would be 0.
     bleu.effective_order = all(len(bleu.tokenizer(text).split()) < 4 for text in references)
-    # The edits of Chinese and Japanese are those of characters.
+    # In Chinese and Japanese, TER counts edits of characters.
     asian = _tokenizers(references)[0] in ("zh", "ja-mecab")
     return {"bleu": bleu, "chrf": CHRF(), "ter": TER(normalized=asian, asian_support=asian)}
 
