@@ -42,7 +42,8 @@ def weights(made_once, digits_run):
 
 
 def test_a_folder_of_hugging_face_becomes_a_run(weights, tmp_path, capsys):
-    out, images = tmp_path / "run", load_images(CONFIG).test
+    out = tmp_path / "run"
+    images = load_images(CONFIG).test
     config = dataclasses.replace(
         CONFIG, weights=str(weights), out=str(out), image_size=12, train_examples=200, lora_rank=2
     )
@@ -82,7 +83,8 @@ def test_lora_trains_saves_and_exports_on_two_devices(weights, tmp_path):
 @pytest.mark.slow
 def test_a_run_is_not_resumed_with_other_metadata_of_the_weights(weights, tmp_path, monkeypatch):
     """They are not in the checkpoints, unlike the weights."""
-    folder, out = tmp_path / "weights", tmp_path / "run"
+    folder = tmp_path / "weights"
+    out = tmp_path / "run"
     shutil.copytree(weights, folder)
     config = dataclasses.replace(CONFIG, weights=str(folder), out=str(out), resume=True)
     monkeypatch.setattr(Run, "_fit", stop)

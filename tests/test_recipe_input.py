@@ -83,11 +83,13 @@ def paths(tmp_path_factory, digits_run, phrasebook_part, sentences_part):
     "name, bad, message", [(name, *case) for name, cases in BAD.items() for case in cases]
 )
 def test_bad_input_leaves_nothing_behind(name, bad, message, paths, tmp_path):
-    name, settings, out = name.split(), {**GOOD[name], **bad}, tmp_path / "run"
-    module = recipe(name[0])
-    defaults = getattr(module, name[1])
+    recipe_name, defaults_name = name.split()
+    module = recipe(recipe_name)
+    defaults = getattr(module, defaults_name)
     config = defaults() if isinstance(defaults, type) else defaults
+    settings = {**GOOD[name], **bad}
     settings = {k: v.format(**paths) if isinstance(v, str) else v for k, v in settings.items()}
+    out = tmp_path / "run"
     with pytest.raises(UserError, match=message):
         module.main(dataclasses.replace(config, **settings, out=str(out)))
     assert not out.exists()

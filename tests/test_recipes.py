@@ -115,7 +115,8 @@ def test_the_metrics_of_a_translator_are_those_of_the_saved_model(phrasebook_run
 def test_the_metrics_of_a_text_classifier_are_those_of_the_saved_model(texts_run, sentences_part):
     folder = texts_run[1]
     metrics, found = metrics_and_texts(folder, "predictions.tsv")
-    texts, labels = found["text"], found["label"]
+    texts = found["text"]
+    labels = found["label"]
     given = dict(line.split("\t")[::-1] for line in sentences_part.read_text().splitlines())
     assert len(texts) == metrics["test_texts"] > 100
     assert [given[text] for text in texts] == labels
@@ -133,13 +134,15 @@ def test_the_metrics_of_a_text_classifier_are_those_of_the_saved_model(texts_run
 @pytest.mark.slow
 def test_a_text_classifier_of_several_labels(sentences_part, tmp_path):
     """Of words in the texts; its metrics are those that scikit-learn finds for the saved model."""
-    words, lines = ["my", "the", "to"], sentences_part.read_text().splitlines()
+    words = ["my", "the", "to"]
+    lines = sentences_part.read_text().splitlines()
     texts = [line.split("\t")[1] for line in lines]
     found = ["|".join(word for word in words if word in text.lower().split()) for text in texts]
     assert {"", "my", "the", "to", "the|to"} <= {*found}
     data = tmp_path / "words.tsv"
     data.write_text("".join(f"{label}\t{text}\n" for label, text in zip(found, texts)))
-    module, folder = recipe("text_classifier"), tmp_path / "run"
+    module = recipe("text_classifier")
+    folder = tmp_path / "run"
     settings = {"tsv": str(data), "label_separator": "|", "epochs": 6, "out": str(folder)}
     settings |= {"learning_rate": 1e-2, "ema_momentum": 0.8}
     module.main(dataclasses.replace(module.PHRASEBOOK, dataset=None, **settings))
@@ -165,7 +168,8 @@ def test_a_text_classifier_of_several_labels(sentences_part, tmp_path):
 
 def test_the_metrics_of_a_language_model_are_those_of_the_saved_model(numbers_run):
     folder = numbers_run[1]
-    metrics, generator = json.loads((folder / "metrics.json").read_text()), zoo.load(folder)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    generator = zoo.load(folder)
     assert metrics["perplexity"] == pytest.approx(math.exp(metrics["val_loss"]))
     assert metrics["perplexity"] < metrics["vocab_size"] / 4, "it has learned something"
     assert 0 < metrics["bits_per_byte"] < 8
@@ -176,7 +180,8 @@ def test_the_metrics_of_a_language_model_are_those_of_the_saved_model(numbers_ru
 
 def test_a_run_is_not_resumed_with_another_text(numbers_run, numbers, tmp_path):
     """Its tokens would have other ids."""
-    folder, other = shutil.copytree(numbers_run[1], tmp_path / "run"), tmp_path / numbers.name
+    folder = shutil.copytree(numbers_run[1], tmp_path / "run")
+    other = tmp_path / numbers.name
     other.write_text(numbers.read_text().replace("7", "x"))
     flags = [*RUNS["text"][1].split(), "--text", str(numbers), "--out", str(folder), "--resume"]
     config = parse(flags, causal_lm.Config, {}, "")
@@ -245,7 +250,8 @@ def test_unbalanced_classes_and_the_best_epoch(tmp_path, capsys):
         "Not used: 1 (train/green/notes.txt).",
         "Test images that are also training images: 23 of 40.",
     ]
-    rows, output = rows_of(tmp_path / "run" / "history.csv"), capsys.readouterr().out
+    rows = rows_of(tmp_path / "run" / "history.csv")
+    output = capsys.readouterr().out
     losses = [float(row["val_loss"]) for row in rows]
     best = losses.index(min(losses))
     assert best < len(rows) - 1 == min(best + 2, 19), "the run has stopped after its best epoch"

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.usefixtures("same_policy"), pytest.mark.ci]
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """A file of 400 pairs: numbers in words and in figures."""
-    names = "zero one two three four five six seven eight nine".split()
+    names = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     path = tmp_path_factory.mktemp("corpus") / "numbers.tsv"
     random = np.random.default_rng(0)
     with open(path, "w", encoding="utf-8") as file:
@@ -88,7 +88,8 @@ def test_other_data_or_settings_are_tokenized_anew(corpus, loaded, tmp_path):
 
 
 def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monkeypatch):
-    seen, train = [], tokenized_corpus.train_tokenizer
+    seen = []
+    train = tokenized_corpus.train_tokenizer
 
     def watched(lines, *settings):
         seen.extend(lines)
@@ -114,7 +115,9 @@ def test_fine_tuning(published, tmp_path):
 
     All pairs have the same numbers of tokens, so few shapes are compiled.
     """
-    words = zip("the cat sees a big dog".split(), "el gato ve un gran perro".split())
+    english = ["the", "cat", "sees", "a", "big", "dog"]
+    spanish = ["el", "gato", "ve", "un", "gran", "perro"]
+    words = zip(english, spanish)
     orders = itertools.islice(itertools.permutations(words), 300)
     lines = ["\t".join(map(" ".join, zip(*order))) for order in orders]
     corpus = tmp_path / "pairs.tsv"
@@ -133,7 +136,8 @@ def test_fine_tuning(published, tmp_path):
         out=str(tmp_path / "run"),
     )
     translate.main(config)
-    before, after = zoo.load(published, tgt_lang="es"), zoo.load(tmp_path / "run")
+    before = zoo.load(published, tgt_lang="es")
+    after = zoo.load(tmp_path / "run")
     assert after.source_tokenizer == before.source_tokenizer
     assert after.target_tokenizer == before.target_tokenizer
     expected = before.description()

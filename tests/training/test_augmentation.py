@@ -224,7 +224,8 @@ def test_randaugment_draws_operations_and_signs_anew_each_turn(monkeypatch):
 @pytest.mark.parametrize("kind", ["erase", "cutmix"])
 def test_boxes_favour_no_side(kind):
     images, labels = one_class_each(3000, 12, 10)
-    images, rows = tf.cast(images, tf.float32), every_row(images)
+    images = tf.cast(images, tf.float32)
+    rows = every_row(images)
     if kind == "erase":
         new_images = tf.function(only(erase_probability=1.0).erase)(images, SEED, rows)
     else:

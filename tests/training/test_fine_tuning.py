@@ -134,7 +134,8 @@ def test_lora_in_mixed_precision_is_merged_in_full_precision():
     _, trainer = changed(model, lambda model: fine_tuning.enable_lora(model, 2))
     for block, plain in zip(model.encoder_blocks, trainer.trained_model().encoder_blocks):
         dense = block.attention.qkv
-        a, b = dense.lora_kernel_a.numpy(), dense.lora_kernel_b.numpy()
+        a = dense.lora_kernel_a.numpy()
+        b = dense.lora_kernel_b.numpy()
         expected = compat.stored_matrix(dense).numpy() + a @ b
         np.testing.assert_allclose(plain.attention.qkv.kernel.numpy(), expected, atol=1e-6)
 

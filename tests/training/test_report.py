@@ -34,7 +34,8 @@ def test_scores():
 
 def test_scores_of_several_labels():
     """Those of scikit-learn. The last class has no item: it does not count in means."""
-    labels, probabilities = RANDOM.random((200, 4)) < 0.3, RANDOM.random((200, 4)).astype("float32")
+    labels = RANDOM.random((200, 4)) < 0.3
+    probabilities = RANDOM.random((200, 4)).astype("float32")
     labels[:, 3] = False
     found = label_scores(labels, probabilities, [*"abcd"], [0.5, 0.6, 0.7, 0.5])
     given = probabilities >= np.float32([0.5, 0.6, 0.7, 0.5])
@@ -141,7 +142,8 @@ def is_picture(path):
 def test_class_names_are_drawn_as_they_are(tmp_path):
     names = ["pos, very", r"$\frac$", "5 $ or 10 $", "良い", "x" * 200, "a\x07b", ""]
     pictures.confusion_matrix(range(7), range(7), names, tmp_path / "matrix.png", "texts")
-    pixels, answers = np.zeros((7, 8, 8, 3), np.uint8), [(name, 0.5) for name in names]
+    pixels = np.zeros((7, 8, 8, 3), np.uint8)
+    answers = [(name, 0.5) for name in names]
     pictures.attention(pixels, np.ones((7, 2, 2)), answers, names[::-1], tmp_path / "maps.png")
     assert all(map(is_picture, tmp_path.iterdir()))
 
@@ -168,6 +170,7 @@ def test_learning_curves(tmp_path, epochs, norms):
     ],
 )
 def test_cross_attention_of_any_script(tmp_path, source, target):
-    weights, path = RANDOM.uniform(size=(len(target), len(source))), tmp_path / "attention.png"
+    weights = RANDOM.uniform(size=(len(target), len(source)))
+    path = tmp_path / "attention.png"
     pictures.cross_attention(weights, source, target, path)
     assert is_picture(path)

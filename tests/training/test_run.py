@@ -67,7 +67,8 @@ class Unused(keras.Model):
 
     def __init__(self, **settings):
         super().__init__(**settings)
-        self.used, self.unused = keras.layers.Dense(3), keras.layers.Dense(2)
+        self.used = keras.layers.Dense(3)
+        self.unused = keras.layers.Dense(2)
         self.unused.build((None, 6))
         self.build((None, 6))
 
@@ -514,7 +515,8 @@ def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
     whole = train(unused, dataset(X, Y), tmp_path / "whole", epochs=4)
     with pytest.raises(InterruptedError):
         train(unused, dataset(X, Y), tmp_path / "part", callbacks=[StopAt(11)])
-    run, model = begin(tmp_path / "part"), unused()
+    run = begin(tmp_path / "part")
+    model = unused()
 
     def from_step(step):
         return dataset(X, Y).repeat().skip(step)
@@ -556,7 +558,9 @@ def test_the_precision_suits_the_processor(bfloat16, gpus, expected, tmp_path, m
 @pytest.mark.slow
 def test_the_script_for_several_labels_runs(tmp_path, monkeypatch):
     """On images of flat colors: whether each of red, green and blue is high."""
-    random, lines, names = np.random.default_rng(0), ["image,labels"], ("red", "green", "blue")
+    random = np.random.default_rng(0)
+    lines = ["image,labels"]
+    names = ("red", "green", "blue")
     (tmp_path / "scenes").mkdir()
     for number in range(160):
         bright = np.array([number // 2**channel % 2 for channel in range(3)])

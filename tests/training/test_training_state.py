@@ -25,7 +25,8 @@ from zoo.training.state_file import Damaged, TrainingStateError, load_weights
 from zoo.training.trainer import Trainer
 from zoo.training.training_state import TrainingState
 
-STEPS, EPOCHS = 4, 3
+STEPS = 4
+EPOCHS = 3
 
 
 def make_trainer(width=6, seed=0):
@@ -65,7 +66,10 @@ class Meanwhile(keras.callbacks.Callback):
 
     def __init__(self, function, begin=None, end=None, validation=None):
         super().__init__()
-        self.function, self.begin, self.end, self.validation = function, begin, end, validation
+        self.function = function
+        self.begin = begin
+        self.end = end
+        self.validation = validation
 
     def on_train_batch_begin(self, batch, logs=None):
         if int(self.model.optimizer.iterations) + 1 == self.begin:
@@ -234,7 +238,8 @@ def test_weights_can_be_taken_from_a_checkpoint(whole, tmp_path):
 def test_damage_shows(interrupted, name):
     """A cut or changed file is not read, or what changed is no part of what it holds."""
     path = files.paths(interrupted)[-1]
-    whole_bytes, (metadata, state) = (path / name).read_bytes(), files.read(path)
+    whole_bytes = (path / name).read_bytes()
+    metadata, state = files.read(path)
     random = np.random.default_rng(0)
     noticed = 0
     for length in random.integers(0, len(whole_bytes), 20):
