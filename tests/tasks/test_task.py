@@ -97,6 +97,21 @@ def test_a_compiled_search_computes_with_new_values():
     assert translator.n_best(texts, beam_size=4) == before
 
 
+def test_attributes_that_graphs_read_take_effect():
+    """Others do not need another trace, and an old value has its function again."""
+    translator = small_translator(num_layers=1)
+    texts = ["the cat sat", "a dog"]
+    before = translator.n_best(texts, length_penalty=1.0)
+    translator.run_folder = "elsewhere"
+    assert translator.n_best(texts, length_penalty=1.0) == before
+    assert translator._function.cache_info().misses == 1
+    translator.length_offset = 0.0
+    assert translator.n_best(texts, length_penalty=1.0) != before
+    translator.length_offset = 5.0
+    assert translator.n_best(texts, length_penalty=1.0) == before
+    assert translator._function.cache_info().misses == 2
+
+
 @pytest.mark.parametrize("shape", [(2, 16, 12, 3), (2, 12, 8, 3), (8, 12, 3), (2, 8, 12, 1)])
 def test_images_of_another_shape(shape):
     message = r"must be float32 \(None, 8, 12, 3\)\. Received: float32 \("

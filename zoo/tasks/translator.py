@@ -263,8 +263,8 @@ class Translator(GenerationTask):
 
     def _shifted(self, target):
         """The decoder's input for tokens [B, T]: the start token, then all but the last."""
-        start = tf.fill([tf.shape(target)[0], 1], self.special_tokens.start)
-        return tf.concat([start, target[:, :-1]], 1)
+        start = tf.fill([tf.shape(target)[0], 1], self.special_tokens.start)  # [B, 1]
+        return tf.concat([start, target[:, :-1]], axis=1)
 
     def _start(self, source, length, num_hypotheses):
         return self.model.start(source, length, num_hypotheses)
