@@ -57,8 +57,12 @@ def remade(layer, **settings):
     return type(layer).from_config({**layer.get_config(), **settings})
 
 
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
 def run(case, layer, **keywords):
-    return ops.convert_to_numpy(ops.cast(call(case, layer, **keywords), "float32"))
+    return numpy(ops.cast(call(case, layer, **keywords), "float32"))
 
 
 def shake(layer):
@@ -117,11 +121,11 @@ def model_of(case):
 def check_save_load_save(case, folder, times=2):
     """A saved model gives equal outputs, and saves again to a model that does."""
     model, inputs = model_of(case)
-    expected = ops.convert_to_numpy(model(inputs))
+    expected = numpy(model(inputs))
     for time in range(times):
         model.save(folder / f"{time}.keras")
         model = keras.saving.load_model(folder / f"{time}.keras")
-        outputs = ops.convert_to_numpy(model(inputs))
+        outputs = numpy(model(inputs))
         np.testing.assert_allclose(outputs, expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
@@ -131,8 +135,10 @@ def check_symbolic_shape(case):
         [None if axis in (0, *free) else side for axis, side in enumerate(array.shape)]
         for array, free in zip(case.inputs, case.free)
     ]
-    dtypes = [str(array.dtype) for array in case.inputs]
-    inputs = [keras.Input(batch_shape=tuple(s), dtype=d) for s, d in zip(shapes, dtypes)]
+    inputs = [
+        keras.Input(batch_shape=tuple(shape), dtype=str(array.dtype))
+        for shape, array in zip(shapes, case.inputs)
+    ]
     symbolic = case.make()(*inputs).shape
     layer = case.make()
     eager = run(case, layer).shape
@@ -152,13 +158,13 @@ def check_every_weight_learns(case):
     model, inputs = model_of(case)
     if not model.trainable_variables:
         return
-    before = [ops.convert_to_numpy(v) for v in model.trainable_variables]
+    before = [numpy(v) for v in model.trainable_variables]
     targets = np.random.default_rng(2).normal(size=model(inputs).shape)
     model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=EAGERLY)
     for _ in range(2):
         model.train_on_batch(inputs, targets)
     for variable, old in zip(model.trainable_variables, before):
-        assert np.abs(ops.convert_to_numpy(variable) - old).max() > 0, variable.path
+        assert np.abs(numpy(variable) - old).max() > 0, variable.path
 
 
 def check_subclass_config(case):
@@ -240,11 +246,15 @@ def check_dropout_acts_in_fit(case):
 def losses(model, inputs, targets):
     """Losses of two steps in which nothing is learned, and of two evaluations."""
     model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=EAGERLY)
-    found = []
-    for step in (*[model.train_on_batch] * 2, *[model.test_on_batch] * 2):
+    trained = []
+    tested = []
+    for _ in range(2):
         model.reset_metrics()
-        found.append(float(step(inputs, targets)))
-    return found[:2], found[2:]
+        trained.append(float(model.train_on_batch(inputs, targets)))
+    for _ in range(2):
+        model.reset_metrics()
+        tested.append(float(model.test_on_batch(inputs, targets)))
+    return trained, tested
 
 
 def check_carried_masks(case):
@@ -254,41 +264,45 @@ def check_carried_masks(case):
     shake(layer)
     for name, index in case.keys.items():
         case.inputs[index][0, -1] = 0.0  # what `keras.layers.Masking` hides
-        valid = np.any(case.inputs[index] != 0.0, axis=-1)
-        given = np.ones(valid.shape, bool)
-        given[1, 0] = False
+        valid = np.any(case.inputs[index] != 0.0, axis=-1)  # [B, S]
         carrying = list(case.inputs)
         carrying[index] = keras.layers.Masking()(case.inputs[index])
-        queries, keys = outputs.shape[1], valid.shape[1]
-        bias = np.random.default_rng(3).normal(size=(1, 1, queries, keys)).astype("float32")
-        biases = [{}] + [{"bias": bias}] * ("bias" in inspect.signature(layer.call).parameters)
-        biases = biases if name == "mask" and case.for_each_query else [{}]
-        masks = [None, given, given[:, None] & np.tri(queries, keys, dtype=bool)]
-        for options in biases:
-            plain = layer(*case.inputs, **options)
-            for mask in masks if case.for_each_query else masks[:2]:
-                both = valid[:, None] if mask is None else mask & valid[:, None]
-                both = both if mask is None or mask.ndim == 3 else mask & valid
-                expected = layer(*case.inputs, **{name: both}, **options)
-                found = layer(*carrying, **{name: mask}, **options)
-                np.testing.assert_allclose(
-                    ops.convert_to_numpy(found),
-                    ops.convert_to_numpy(expected),
-                    atol=TOLERANCE,
-                    rtol=TOLERANCE,
-                )
-                assert np.abs(ops.convert_to_numpy(found) - ops.convert_to_numpy(plain)).max() > 0
+        queries = outputs.shape[1]
+        keys = valid.shape[1]
+        given = np.ones(valid.shape, bool)
+        given[1, 0] = False
+        masks = [None, given]
+        others = [{}]
+        if case.for_each_query:
+            masks.append(given[:, None] & np.tri(queries, keys, dtype=bool))
+            if name == "mask" and "bias" in inspect.signature(layer.call).parameters:
+                bias = np.random.default_rng(3).normal(size=(1, 1, queries, keys))
+                others.append({"bias": bias.astype("float32")})
+        for arguments in others:
+            plain = numpy(layer(*case.inputs, **arguments))
+            for mask in masks:
+                found = numpy(layer(*carrying, **{name: mask}, **arguments))
+                both = _both(mask, valid)
+                expected = numpy(layer(*case.inputs, **{name: both}, **arguments))
+                np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=TOLERANCE)
+                assert np.abs(found - plain).max() > 0
         # a functional model carries masks as well
         inputs = [keras.Input(array.shape[1:]) for array in case.inputs]
-        masked = [keras.layers.Masking()(x) if i == index else x for i, x in enumerate(inputs)]
+        masked = list(inputs)
+        masked[index] = keras.layers.Masking()(inputs[index])
         model = keras.Model(inputs, layer(*masked))
-        expected = layer(*case.inputs, **{name: valid})
-        np.testing.assert_allclose(
-            model.predict(case.inputs, verbose=0),
-            ops.convert_to_numpy(expected),
-            atol=TOLERANCE,
-            rtol=TOLERANCE,
-        )
+        found = model.predict(case.inputs, verbose=0)
+        expected = numpy(layer(*case.inputs, **{name: valid}))
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def _both(mask, valid):
+    """The mask of both, for a mask None, [B, S] or [B, T, S]; valid [B, S]."""
+    if mask is None:
+        return valid[:, None]  # [B, 1, S]
+    if mask.ndim == 2:
+        return mask & valid
+    return mask & valid[:, None]
 
 
 def check_float_masks_are_refused(case):
@@ -362,7 +376,7 @@ def check_any_initializer(case):
             made = type(layer)(**config)
             run(case, made)
             weights = [w for w in made.weights if name in (f"{w.name}_initializer", "initializer")]
-            assert weights and all((ops.convert_to_numpy(weight) == 1).all() for weight in weights)
+            assert weights and all((numpy(weight) == 1).all() for weight in weights)
 
 
 def check_mixed_precision(case, policy):

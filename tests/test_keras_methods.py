@@ -9,9 +9,9 @@ import pickle
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from tests import contracts
+from tests.contracts import numpy
 from tests.layers.test_contracts import CASES as LAYERS
 from tests.models.test_contracts import CASES as MODELS
 from tests.models.test_contracts import shallow
@@ -64,10 +64,6 @@ ONE_OF_EACH = [name for name in MODELS if "," not in name]
 each_case = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.ci) if "," in name else name for name in CASES]
 )
-
-
-def numpy(tensor):
-    return ops.convert_to_numpy(tensor)
 
 
 def assert_same(found, expected):

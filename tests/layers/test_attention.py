@@ -94,7 +94,8 @@ def test_self_attention_equals_keras(masked):
 
 def test_attention_to_a_memory_equals_keras():
     ours = MultiHeadAttention(12, 3, key_dim=5, value_dim=7)
-    query, memory = normal(4, 6, 12), normal(4, 9, 10, seed=1)
+    query = normal(4, 6, 12)
+    memory = normal(4, 9, 10, seed=1)
     ours(query, memory)
     for index, variable in enumerate(ours.weights):
         variable.assign(normal(*variable.shape, seed=index))
@@ -117,7 +118,8 @@ def test_attention_to_a_memory_equals_keras():
 def test_a_batch_of_one_is_broadcast():
     """Also if its size is not known, and for gradients."""
     layer = MultiHeadAttention(8, 2)
-    x, memory = normal(1, 3, 8), normal(2, 5, 8, seed=1)
+    x = normal(1, 3, 8)
+    memory = normal(2, 5, 8, seed=1)
     expected = [layer(np.repeat(x, 2, 0), memory), layer(np.repeat(memory[:1], 2, 0), memory)]
     for query, other in zip((x, memory[:1]), expected):
         np.testing.assert_allclose(numpy(layer(query, memory)), numpy(other), atol=TOLERANCE)
@@ -144,9 +146,11 @@ def test_large_scores_do_not_overflow(dtype):
 
 
 def test_scores_of_float16_are_computed_in_float32():
-    query, key = np.full((1, 1, 1, 64), 16.0), np.full((1, 1, 2, 64), 128.0)
+    query = np.full((1, 1, 1, 64), 16.0)
+    key = np.full((1, 1, 2, 64), 128.0)
     key[0, 0, 1, 0] -= 0.125  # scores of 16384 and 16383.75, which float16 cannot tell apart
-    query, key = ops.cast(query, "float16"), ops.cast(key, "float16")
+    query = ops.cast(query, "float16")
+    key = ops.cast(key, "float16")
     weights = numpy(ops.cast(attention_weights(query, key), "float32"))
     np.testing.assert_allclose(weights[0, 0, 0, 0], 1 / (1 + np.exp(-0.25)), rtol=2**-10)
 
@@ -155,7 +159,8 @@ def test_the_mask_that_keras_carries_goes_on_and_hides_weights():
     """That it hides keys from the outputs is in the contracts."""
     ids = np.array([[5, 3, 0], [2, 0, 0]])
     embedded = keras.layers.Embedding(10, 8, mask_zero=True)(ids)
-    layer, cross = MultiHeadSelfAttention(8, 2), MultiHeadAttention(8, 2)
+    layer = MultiHeadSelfAttention(8, 2)
+    cross = MultiHeadAttention(8, 2)
     assert (numpy(layer(embedded)._keras_mask) == (ids != 0)).all()
     causal = layer(embedded, mask=causal_mask(3))
     assert causal._keras_mask.shape == (2, 3), "a causal mask of the call is no padding"
@@ -183,7 +188,8 @@ def test_bad_arguments():
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("shape", [(3, 3), (3, 1), (3, 1, 3), (3, 1, 1, 3), (1, 3, 3, 3), (2, 4)])
 def test_masks_and_biases_do_not_enlarge_the_scores(batch, shape):
-    layer, x = MultiHeadSelfAttention(4, 2), normal(batch, 3, 4)
+    layer = MultiHeadSelfAttention(4, 2)
+    x = normal(batch, 3, 4)
     full = rf"\({batch}, 2, 3, 3\)"
     with pytest.raises(ValueError, match="mask must broadcast .*" + full):
         layer(x, mask=np.ones(shape, bool))
@@ -217,7 +223,8 @@ def test_a_mask_of_queries_and_keys_and_causality(function, length):
 
 
 def test_weights_of_cross_attention_are_those_of_the_call():
-    query, memory = normal(2, 5, 8), normal(2, 5, 6, seed=1)
+    query = normal(2, 5, 8)
+    memory = normal(2, 5, 6, seed=1)
     for options in ({}, {"attention": "linear"}, {"causal": True}):
         layer = MultiHeadAttention(8, 2, **options)
         expected = layer(query, memory)

@@ -76,7 +76,8 @@ LONG = BLOCK_SIZE + 5  # tokens of a sequence in two blocks
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_layer_has_the_weights_and_results_of_self_attention(causal):
-    x, valid = normal(B, LONG, 8), np.arange(LONG) < np.array([[LONG], [40]])
+    x = normal(B, LONG, 8)
+    valid = np.arange(LONG) < np.array([[LONG], [40]])
     plain = MultiHeadSelfAttention(8, 2, causal=causal, name="attention")
     layer = MultiHeadSelfAttention(8, 2, attention="blockwise", causal=causal, name="attention")
     expected = plain(x, mask=valid)
@@ -109,7 +110,8 @@ def test_fit_with_a_dynamic_length():
         inputs, TransformerDecoder(8, 2, cross_attention=False, attention="blockwise")(inputs)
     )
     model.compile(keras.optimizers.SGD(0.1), "mse")
-    before, x = [numpy(w) for w in model.trainable_variables], normal(4, LONG, 8)
+    before = [numpy(w) for w in model.trainable_variables]
+    x = normal(4, LONG, 8)
     model.fit(x, -x, verbose=0)
     after = [numpy(w) for w in model.trainable_variables]
     assert all(np.isfinite(w).all() and (w != old).any() for w, old in zip(after, before))

@@ -42,7 +42,7 @@ L = zoo.layers
 def _case(layer, inputs, *arguments, settings=None, free=(1,), **fields):
     """A `Case` of a layer of that name; all inputs have the same free axes."""
     make = functools.partial(getattr(L, layer), *arguments, **(settings or {}))
-    return Case(make, inputs, [free] * len(inputs), **fields)
+    return Case(make, inputs, [free for _ in inputs], **fields)
 
 
 _OF_ATTENTION = {"mask": _hiding_a_row(_T, _T), "keys": {"mask": 0}, "rates": ("dropout",)}
@@ -50,15 +50,20 @@ _RATES = ("dropout", "attention_dropout", "stochastic_depth")
 _OF_BLOCK = {**_OF_ATTENTION, "rates": _RATES}
 _OF_DECODER = {**_OF_BLOCK, "keys": {"mask": 0, "memory_mask": 1}}
 _ALONE = {**_BLOCK, "cross_attention": False}
-_CHANNELS, _PLACES = [_array(_B, 5, 4, _E)], [np.stack([_POSITIONS, _POSITIONS[::-1]], axis=-1)]
+_CHANNELS = [_array(_B, 5, 4, _E)]
+_PLACES = [np.stack([_POSITIONS, _POSITIONS[::-1]], axis=-1)]
 CASES = {
     "MultiHeadSelfAttention": _case(
         "MultiHeadSelfAttention", [_SEQUENCE], _E, settings=_ATTENTION, **_OF_ATTENTION
     ),
     "MultiHeadAttention": _case(
-        *("MultiHeadAttention", [_SEQUENCE, _array(_B, _T, 6)], _E),
+        "MultiHeadAttention",
+        [_SEQUENCE, _array(_B, _T, 6)],
+        _E,
         settings=_ATTENTION,
-        **{**_OF_ATTENTION, "keys": {"mask": 1}},
+        mask=_hiding_a_row(_T, _T),
+        keys={"mask": 1},
+        rates=("dropout",),
     ),
     "FeedForward": _case(
         "FeedForward", [_SEQUENCE], 6, 12, "silu", 0.1, "he_uniform", rates=("dropout",)

@@ -16,7 +16,8 @@ TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
 
 def decoder_with_inputs(**settings):
     layer = TransformerDecoder(12, 3, 20, **settings)
-    x, memory = normal(2, 6, 12), normal(2, 5, 8, seed=1)
+    x = normal(2, 6, 12)
+    memory = normal(2, 5, 8, seed=1)
     layer(x, memory)
     return shaken(layer), x, memory
 
@@ -28,7 +29,8 @@ def test_steps_equal_the_whole(settings, sizes):
     layer, x, memory = decoder_with_inputs(**settings)
     valid = np.arange(5) < np.array([[5], [3]])
     expected = numpy(layer(x, memory, memory_mask=valid))
-    cache, position = layer.start(8, memory), 0
+    cache = layer.start(8, memory)
+    position = 0
     for size in sizes:
         mask = ops.arange(8)[None, :] <= position + ops.arange(size)[:, None]
         part = x[:, position : position + size]
@@ -54,7 +56,8 @@ def test_without_a_memory_it_is_a_causal_encoder(norm):
     expected = numpy(encoder(x, mask=causal_mask(6)))
     np.testing.assert_allclose(numpy(layer(x)), expected, **TOLERANCE)
     assert layer.count_params() == encoder.count_params()
-    cache, mask = layer.start(6, batch_size=2), np.tri(6, dtype=bool)
+    cache = layer.start(6, batch_size=2)
+    mask = np.tri(6, dtype=bool)
     for position in range(6):
         part = x[:, position : position + 1]
         found, cache = layer.step(part, cache, position, mask[None, None, position, None])

@@ -37,7 +37,8 @@ def test_stochastic_depth_skips_whole_examples():
 
 @pytest.mark.parametrize("shape", [(), (5,), (3, 5)])
 def test_the_feed_forward_network_treats_every_vector_alike(shape):
-    layer, x = FeedForward(3), normal(4, *shape, 4)
+    layer = FeedForward(3)
+    x = normal(4, *shape, 4)
     found = layer(x)
     assert tuple(found.shape) == layer.compute_output_shape(x.shape) == (4, *shape, 3)
     vectors = numpy(layer(x.reshape(1, -1, 4)))
@@ -86,7 +87,8 @@ def test_gelu_is_the_exact_one(dtype, tolerance):
     ],
 )
 def test_the_first_tokens_alone_are_as_among_all(norm, attention, arguments):
-    block, x = TransformerEncoder(8, 2, norm=norm, attention=attention), normal(3, 5, 8)
+    block = TransformerEncoder(8, 2, norm=norm, attention=attention)
+    x = normal(3, 5, 8)
     shaken_after_build(block, x)
     expected = numpy(block(x, **arguments))[:, :2]
     found = numpy(block.first_tokens(x, 2, **arguments))
@@ -95,7 +97,8 @@ def test_the_first_tokens_alone_are_as_among_all(norm, attention, arguments):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_carried_mask_is_obeyed_beside_the_call(norm):
-    block, x = TransformerEncoder(8, 2, norm=norm), normal(3, 5, 8)
+    block = TransformerEncoder(8, 2, norm=norm)
+    x = normal(3, 5, 8)
     x[:, 3:] = 0.0
     expected = numpy(block(x, mask=x.any(axis=-1)))[:, :2]
     carrying = keras.layers.Masking()(ops.convert_to_tensor(x))

@@ -81,7 +81,8 @@ def test_gradients_equal_those_of_the_weights_one_by_one(causal):
 
 def test_the_feature_map_is_positive_far_below_zero():
     query = normal(1, 1, 2, 4)
-    key, value = np.full((1, 1, 2, 4), -40.0, "float32"), normal(1, 1, 2, 3, seed=1)
+    key = np.full((1, 1, 2, 4), -40.0, "float32")
+    value = normal(1, 1, 2, 3, seed=1)
     key[:, :, 1] -= np.log(3.0)  # a third of the weight of the other
     expected = 0.75 * value[:, :, :1] + 0.25 * value[:, :, 1:]
     found = numpy(linear_attention(query, key, value))
@@ -115,7 +116,8 @@ def test_masks_of_queries_and_biases_are_refused():
     [("softmax", True), ("blockwise", True), ("linear", True), ("linear", False)],
 )
 def test_weights_are_those_of_the_call(attention, causal):
-    x, valid = normal(B, T, 8), np.arange(T) < np.array([[T], [4]])
+    x = normal(B, T, 8)
+    valid = np.arange(T) < np.array([[T], [4]])
     layer = MultiHeadSelfAttention(8, 2, attention=attention, causal=causal)
     angles = RotaryPositions(4)(np.arange(T)[None])
     expected = layer(x, mask=valid, angles=angles)

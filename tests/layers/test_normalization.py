@@ -27,7 +27,8 @@ def test_rms_normalization_equals_that_of_keras(dtype, tolerance):
 
 
 def test_gradients_of_rms_normalization_equal_those_of_keras():
-    x, gamma = normal(2, 5, 7) * 3 + 1, normal(7, seed=1)
+    x = normal(2, 5, 7) * 3 + 1
+    gamma = normal(7, seed=1)
     layer = keras.layers.RMSNormalization(epsilon=1e-3)
     layer.build((None, 7))
 

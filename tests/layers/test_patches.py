@@ -30,7 +30,8 @@ def test_an_image_that_does_not_divide_is_named():
 @pytest.mark.parametrize("classes", [1, 2])
 def test_class_tokens_then_registers_then_patches(classes):
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
-    first, registers = ClassToken(classes), RegisterTokens(2, num_prefix_tokens=classes)
+    first = ClassToken(classes)
+    registers = RegisterTokens(2, num_prefix_tokens=classes)
     first.build(x.shape)
     registers.build(x.shape)
     first.tokens.assign(np.arange(4.0 * classes).reshape(classes, 4))
@@ -42,7 +43,8 @@ def test_class_tokens_then_registers_then_patches(classes):
 
 
 def test_class_tokens_start_at_zero_and_registers_at_small_random_numbers():
-    first, registers = ClassToken(20), RegisterTokens(20)
+    first = ClassToken(20)
+    registers = RegisterTokens(20)
     first.build((None, None, 50))
     registers.build((None, None, 50))
     assert not numpy(first.tokens).any()

@@ -48,7 +48,8 @@ def test_positions_of_a_grid_are_those_of_beyer_et_al():
         for y in range(3)
         for x in range(5)
     ]
-    layer, zeros = SinusoidalGridPositions((3, 5)), np.zeros((2, 15, 16), "float32")
+    layer = SinusoidalGridPositions((3, 5))
+    zeros = np.zeros((2, 15, 16), "float32")
     np.testing.assert_allclose(numpy(layer(zeros)), [expected] * 2, atol=1e-6)
     np.testing.assert_allclose(
         numpy(SinusoidalGridPositions((8, 8))(zeros, grid=(3, 5)))[0], expected, atol=1e-6
@@ -68,7 +69,8 @@ def test_a_sequence_takes_the_first_positions():
 
 def test_positions_beyond_the_table_are_nan_if_they_are_known_at_run_time_only():
     table = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
-    layer, zeros = learned(6, table), np.zeros((1, 3, 4), "float32")
+    layer = learned(6, table)
+    zeros = np.zeros((1, 3, 4), "float32")
     found = numpy(layer(zeros, start=ops.convert_to_tensor(4)))[0]
     np.testing.assert_array_equal(found[:2], table[4:])
     assert np.isnan(found[2]).all()

@@ -45,7 +45,8 @@ def test_pairs_are_multiplied_by_complex_numbers(positions):
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-4), ("mixed_bfloat16", 0.03)])
 def test_attention_depends_on_distances_alone(positions, dtype, tolerance):
     """Also far away in mixed precision, whose 8 bits cannot tell 3000 and 3001 apart."""
-    layer, x = MultiHeadSelfAttention(16, 2, dtype=dtype), normal(2, 5, 16)
+    layer = MultiHeadSelfAttention(16, 2, dtype=dtype)
+    x = normal(2, 5, 16)
     shaken_after_build(layer, x)
 
     def attended(positions):
@@ -61,9 +62,14 @@ def test_attention_depends_on_distances_alone(positions, dtype, tolerance):
 
 @pytest.mark.parametrize("with_memory", [False, True])
 def test_steps_equal_the_whole(with_memory):
-    memory = normal(2, 4, 6) if with_memory else None
-    layer, x = TransformerDecoder(16, 2, 24, cross_attention=with_memory), normal(2, 5, 16)
-    shaken_after_build(layer, x, *[memory] * with_memory)
+    layer = TransformerDecoder(16, 2, 24, cross_attention=with_memory)
+    x = normal(2, 5, 16)
+    memory = None
+    if with_memory:
+        memory = normal(2, 4, 6)
+        shaken_after_build(layer, x, memory)
+    else:
+        shaken_after_build(layer, x)
     positions = np.arange(5)[None]
     expected = numpy(layer(x, memory, angles=angles_of(positions)))
     assert np.abs(numpy(layer(x, memory)) - expected).max() > 0.01

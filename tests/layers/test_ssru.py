@@ -23,7 +23,8 @@ def layer_of(width=8, **settings):
 def one_by_one(layer, x, mask=None):
     """The equations of the paper in float64."""
     gate, bias, candidate = (np.asarray(numpy(w), "float64") for w in layer.weights)
-    cell, cells = np.zeros((len(x), layer.embed_dim)), []
+    cell = np.zeros((len(x), layer.embed_dim))
+    cells = []
     for t in range(x.shape[1]):
         forget = 1.0 / (1.0 + np.exp(-(x[:, t] @ gate + bias)))
         new = forget * cell + (1.0 - forget) * (x[:, t] @ candidate)
@@ -34,7 +35,8 @@ def one_by_one(layer, x, mask=None):
 
 @pytest.mark.parametrize("length", [1, CHUNK_SIZE, CHUNK_SIZE + 1, CHUNK_SIZE**2 + 3])
 def test_the_scan_equals_the_equations_and_the_steps(length):
-    layer, x = layer_of(), normal(2, length, 8)
+    layer = layer_of()
+    x = normal(2, length, 8)
     found = numpy(layer(x))
     np.testing.assert_allclose(found, one_by_one(layer, x), atol=TOLERANCE)
     cache = layer.allocate_cache(2, length)
@@ -48,7 +50,8 @@ def test_batches_without_rows():
 
 
 def test_a_mask_skips_tokens():
-    layer, x = layer_of(), normal(2, 7, 8)
+    layer = layer_of()
+    x = normal(2, 7, 8)
     mask = np.array([[1, 0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 1, 0, 0]], bool)
     found = numpy(layer(x, mask=mask))
     np.testing.assert_allclose(found, one_by_one(layer, x, mask), atol=TOLERANCE)
@@ -59,7 +62,8 @@ def test_a_mask_skips_tokens():
 
 
 def test_no_position_depends_on_later_ones():
-    layer, x = layer_of(), normal(2, CHUNK_SIZE + 9, 8)
+    layer = layer_of()
+    x = normal(2, CHUNK_SIZE + 9, 8)
     for position in (CHUNK_SIZE - 1, CHUNK_SIZE):
         [gradient] = gradients(lambda x, p=position: layer(x)[:, p], [x])
         assert np.abs(gradient[:, : position + 1]).max() > 0
@@ -68,7 +72,8 @@ def test_no_position_depends_on_later_ones():
 
 def test_gradients_by_finite_differences():
     """Along the inputs; central differences of the equations in float64 have an error of 1e-9."""
-    layer, x = layer_of(4), normal(2, CHUNK_SIZE + 3, 4)
+    layer = layer_of(4)
+    x = normal(2, CHUNK_SIZE + 3, 4)
     along = normal(*x.shape, seed=1).astype("float64")
     [gradient] = gradients(layer, [x])  # of the sum of sines
     after, before = (np.sin(one_by_one(layer, x + s * along)).sum() for s in (1e-6, -1e-6))
@@ -81,7 +86,8 @@ def test_the_length_may_be_unknown_when_a_graph_is_traced():
         pytest.skip("graphs of TensorFlow")
     import tensorflow as tf
 
-    layer, x = layer_of(), normal(2, CHUNK_SIZE + 5, 8)
+    layer = layer_of()
+    x = normal(2, CHUNK_SIZE + 5, 8)
     for jit_compile in (False, True):
         traced = tf.function(
             layer, input_signature=[tf.TensorSpec((None, None, 8))], jit_compile=jit_compile

@@ -56,7 +56,8 @@ def self_attention():
 
 def test_self_attention(self_attention):
     example = EXAMPLES["encoder_block"]
-    expected, x = example["expected"], array([example["x"]])
+    expected = example["expected"]
+    x = array([example["x"]])
     assert_close(self_attention.attention_weights(x)[0], expected["attention_weights"])
     assert_close(self_attention(x)[0], expected["attention_output"])
     assert_close(self_attention(x)[0], example["published"]["attention_output"], tolerance=2e-3)
@@ -88,7 +89,8 @@ def test_encoder_block(self_attention, block):
 def test_cross_attention(block):
     example = EXAMPLES["cross_attention"]
     expected = example["expected"]
-    query, memory = array([example["query"]]), array([example["memory"]])
+    query = array([example["query"]])
+    memory = array([example["memory"]])
     layer = MultiHeadAttention(embed_dim=4, num_heads=2, key_dim=3, **NO_BIAS)
     layer.build(query.shape, memory.shape)
     layer.query.set_weights([side_by_side("wq", example=example)])
