@@ -20,12 +20,6 @@ class ConfigMixin:
         layer.given_arguments = GivenArguments(cls.__init__, args, kwargs)
         return layer
 
-    def store(self, arguments):
-        """Sets attributes. To be replaced by ``self.x = x``."""
-        for name, value in arguments.items():
-            if name not in ("self", "kwargs", "__class__"):
-                setattr(self, name, value)
-
     def get_config(self):
         """Returns the constructor's arguments as a JSON-serializable dict.
 
