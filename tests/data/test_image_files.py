@@ -152,8 +152,8 @@ def signatures():
     classifier = small_classifier(image=(HEIGHT, WIDTH, 3), patch_size=10)
     made = ClassifierSignatures(classifier, 2)
     functions = {
-        name: tf.function(function, input_signature=inputs, autograph=False)
-        for name, (function, inputs, _) in made.functions().items()
+        name: tf.function(signature.function, signature.inputs, autograph=False)
+        for name, signature in made.signatures().items()
     }
     return lambda images, signature="serving_default": {
         name: tensor.numpy() for name, tensor in functions[signature](tf.constant(images)).items()

@@ -20,8 +20,8 @@ def check_classes(classifier, run, package, dtype="float32", dynamic_size=False)
 
     Args:
         classifier: `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
-        run: the export, as a function of "pixels" or "tokens" that returns a dict of
-            "probabilities".
+        run: the export: a function of `pixels` or `tokens`, a named argument, that returns a dict
+            with "probabilities".
         package: name of the package that runs the export.
         dtype: dtype of the weight matrices.
         dynamic_size: whether to also compare images of another size.
@@ -32,39 +32,51 @@ def check_classes(classifier, run, package, dtype="float32", dynamic_size=False)
     Raises:
         ExportError: if the outputs differ by more than the tolerance.
     """
-    random, model = np.random.default_rng(0), classifier.model
+    random = np.random.default_rng(0)
+    model = classifier.model
     if isinstance(classifier, TextClassifier):
-        name, kind, most = "tokens", "int32", model.vocab_size
-        shapes = [(1, length) for length in random.integers(1, min(12, model.max_length) + 1, 5)]
+        lengths = random.integers(1, min(12, model.max_length) + 1, 5)
+        inputs = [random.integers(0, model.vocab_size, (1, n), "int32") for n in lengths]
+        found = [run(tokens=tokens)["probabilities"] for tokens in inputs]
     else:
-        name, kind, most = "pixels", "uint8", 256
         height, width, channels = model.input_shape
-        shapes = [(count, height, width, channels) for count in (1, 4)]
+        shapes = [(1, height, width, channels), (4, height, width, channels)]
         if dynamic_size:
             more = model.patch_size
             shapes.append((5, height + more, width + 2 * more, channels))
-    inputs = [random.integers(0, most, shape, kind) for shape in shapes]
-    found = np.concatenate([run(**{name: array})["probabilities"] for array in inputs])
-    if name == "pixels":
-        inputs = map(classifier.preprocessing.normalize, inputs)
+        images = [random.integers(0, 256, shape, "uint8") for shape in shapes]
+        inputs = [classifier.preprocessing.normalize(pixels) for pixels in images]
+        found = [run(pixels=pixels)["probabilities"] for pixels in images]
     with tf.device("CPU"):  # on a GPU products may be rounded to TensorFloat-32
-        expected = np.concatenate([*map(classifier.compute_outputs, inputs)])
-    difference, total = np.abs(found - expected), (found + expected).sum(axis=-1)
+        expected = [classifier.compute_outputs(each) for each in inputs]
+    found = np.concatenate(found)  # [all images or texts, classes]
+    expected = np.concatenate(expected)
+    difference = np.abs(found - expected)
+    total = (found + expected).sum(axis=-1)
     measured = {
         "largest_difference": float(difference.max()),
         # relative to the sum of the probabilities, which is not one for several labels
         "mean_shifted_probability": float((difference.sum(-1) / np.maximum(total, 2)).mean()),
     }
-    if {dtype, model.compute_dtype} == {"float32"}:
+    if dtype == "float32" and model.compute_dtype == "float32":
         return report(package, measured, _EXACT)
-    return report(package, measured, _QUANTIZED, "mean_shifted_probability")
+    return report(package, measured, _QUANTIZED, compared="mean_shifted_probability")
 
 
 def report(package, measured, tolerance, compared="largest_difference"):
-    """Returns `measured`, a dict of numbers, with the runtime and the tolerance, for export.json.
+    """Checks measured differences, and describes them for export.json.
+
+    Args:
+        package: name of the package that runs the export.
+        measured: dict of numbers.
+        tolerance: maximum of the number `compared`.
+        compared: a name in `measured`.
+
+    Returns:
+        dict of the package with its version, the measured numbers and the tolerance.
 
     Raises:
-        ExportError: if the number named `compared` exceeds the tolerance.
+        ExportError: if the tolerance is exceeded.
     """
     runtime = f"{package} {version(package)}"
     if not measured[compared] <= tolerance:  # also catches NaN

@@ -8,9 +8,16 @@ import tensorflow as tf
 
 from zoo.data.image_files import decode, refusal
 from zoo.data.worker_batches import without_autotuning
-from zoo.deploy.signatures import TEXTS, Signatures, TextSignatures, example_texts
+from zoo.deploy.signatures import (
+    TEXTS,
+    Signature,
+    Signatures,
+    TextSignatures,
+    example_texts,
+)
 from zoo.deploy.text_graph import TextGraph
 from zoo.models.attention_rollout import attention_rollout
+from zoo.tasks.classifier import Classifier
 
 _PARALLEL_DECODES = 4
 _IMAGES_AT_ONCE = 32  # bounds the memory for a large batch
@@ -27,38 +34,38 @@ class ClassifierSignatures(Signatures):
 
     def __init__(self, classifier, top_k=None, dynamic_size=False):
         super().__init__(classifier)
-        self._top_k, self._dynamic_size = top_k, dynamic_size
+        self._top_k = top_k
+        self._dynamic_size = dynamic_size
         self._preprocessing = classifier.preprocessing
         self._outputs = tf.function(self._compute_outputs, autograph=False)
 
-    def functions(self):
-        size = (None, None, None, self._preprocessing.channels)
+    def signatures(self):
         encoded = tf.TensorSpec([None], tf.string, "image_bytes")
-        pixels = tf.TensorSpec(size, tf.uint8, "pixels")
+        channels = self._preprocessing.channels
+        pixels = tf.TensorSpec([None, None, None, channels], tf.uint8, "pixels")
         sizes = "any size, not resized," if self._dynamic_size else "any size"
         found = "labels" if self._top_k else "features"
-        functions = {
-            "serving_default": (self.classify, encoded, f"encoded images to {found}"),
-            "pixels": (self.classify_pixels, pixels, f"pixels of {sizes} to {found}"),
+        signatures = {
+            "serving_default": _signature(self.classify, encoded, f"encoded images to {found}"),
+            "pixels": _signature(self.classify_pixels, pixels, f"pixels of {sizes} to {found}"),
         }
         if hasattr(self._model, "attention_maps"):
             what = "encoded images to attention rollout"
-            functions["attention"] = (self.attention, encoded, what)
-        return {
-            name: (_in_parts(function, spec), [spec], what)
-            for name, (function, spec, what) in functions.items()
-        }
+            signatures["attention"] = _signature(self.attention, encoded, what)
+        return signatures
 
     def examples(self):
-        size, random = np.array(self._preprocessing.image_size), np.random.default_rng(0)
+        random = np.random.default_rng(0)
+        size = np.array(self._preprocessing.image_size)
         images = [np.full((*size, 3), 128, np.uint8)]
         for scale in ((1.0, 1.0), (0.4, 0.7), (3.0, 1.7), (1.2, 4.0)):
-            shape = np.maximum(1, size * scale).astype(int)
-            images.append(random.integers(0, 256, (*shape, 3), np.uint8))
-        encoders = (tf.io.encode_png, tf.io.encode_jpeg)
-        files = [encode(pixels).numpy() for pixels in images for encode in encoders]
-        pixels = [decode(file).numpy() for file in files]
-        return files, self._task(pixels, *[len(self._task.class_names)] if self._top_k else [])
+            height, width = np.maximum(1, size * scale).astype(int)
+            images.append(random.integers(0, 256, (height, width, 3), np.uint8))
+        files = []
+        for pixels in images:
+            files.append(tf.io.encode_png(pixels).numpy())
+            files.append(tf.io.encode_jpeg(pixels).numpy())
+        return files, _all_answers(self._task, [decode(file).numpy() for file in files])
 
     def classify(self, image_bytes):
         """Classifies JPEG or PNG images, string [B]."""
@@ -72,8 +79,11 @@ class ClassifierSignatures(Signatures):
         """Returns the attention rollout to each patch, and the preprocessed pixels."""
         pixels, error = self._read(image_bytes)
         shares = attention_rollout(self._model, self._preprocessing.normalize(pixels))
-        shares, pixels = (_spread(values, error) for values in (shares, pixels))
-        return {"attention": shares, "pixels": pixels, "error": error}
+        return {
+            "attention": _spread(shares, error),
+            "pixels": _spread(pixels, error),
+            "error": error,
+        }
 
     def _answers(self, pixels, error):
         """Computes the valid images of a batch, uint8 [valid, H, W, C]; `error` is string [B]."""
@@ -85,7 +95,8 @@ class ClassifierSignatures(Signatures):
 
     def _fit(self, pixels):
         """Resizes and crops pixels to the size of the model; with `dynamic_size`, checks theirs."""
-        sides, unit = tf.shape(pixels)[1:3], self._model.patch_size if self._dynamic_size else 1
+        sides = tf.shape(pixels)[1:3]  # height and width
+        unit = self._model.patch_size if self._dynamic_size else 1
         check = tf.debugging.Assert(
             tf.reduce_all((sides > 0) & (sides % unit == 0)),
             [f"Height and width must be multiples of {unit}, not 0. Received:", sides],
@@ -108,14 +119,15 @@ class ClassifierSignatures(Signatures):
         shape = (*self._preprocessing.image_size, self._preprocessing.channels)
         empty = tf.zeros(shape, tf.uint8)
 
+        def fit(data):
+            return self._preprocessing.fit(decode(data))
+
         def read(index, data):
             reason = refusal(data)
-            pixels = tf.cond(
-                reason == "", lambda: self._preprocessing.fit(decode(data)), lambda: empty
-            )
-            return index, pixels, reason
+            return index, tf.cond(reason == "", lambda: fit(data), lambda: empty), reason
 
-        # In a graph, only a data set can ignore errors: otherwise, one would fail the whole batch.
+        # In a graph, only a data set can ignore errors. Without it, an error of one image would
+        # fail the whole batch.
         images = tf.data.Dataset.from_tensor_slices((tf.range(count), image_bytes))
         images = images.map(read, num_parallel_calls=_PARALLEL_DECODES).ignore_errors()
         end = tf.data.Dataset.from_tensors((count, empty, "end"))  # so that no batch is empty
@@ -135,21 +147,23 @@ class TextClassifierSignatures(TextSignatures):
     """
 
     def __init__(self, classifier, top_k=None):
-        self._top_k, self._text_graph = top_k, TextGraph(classifier.tokenizer)
+        self._top_k = top_k
+        self._text_graph = TextGraph(classifier.tokenizer)
         super().__init__(classifier, classifier.model.max_length, self._text_graph)
 
-    def functions(self):
-        what = f"texts to {'labels' if self._top_k else 'features'}"
-        return {"serving_default": (self.classify, [TEXTS], what)}
+    def signatures(self):
+        found = "labels" if self._top_k else "features"
+        return {"serving_default": Signature(self.classify, [TEXTS], f"texts to {found}")}
 
     def examples(self):
         texts = example_texts(self._task.tokenizer, self._limit - 2)
-        return texts, self._task(texts, *[len(self._task.class_names)] if self._top_k else [])
+        return texts, _all_answers(self._task, texts)
 
     def classify(self, texts):
         """Classifies texts, string [B]."""
-        control = [self._special.start], [self._special.end]
-        tokens, error = self._encode(self._text_graph, texts, *control)
+        tokens, error = self._encode(
+            self._text_graph, texts, [self._special.start], [self._special.end]
+        )
         [outputs] = self._computed(
             lambda _, tokens: [self._task.compute_outputs(tokens)],
             [tokens],
@@ -159,8 +173,22 @@ class TextClassifierSignatures(TextSignatures):
         return _labeled(self._task, outputs, error, self._top_k)
 
 
+def _all_answers(task, inputs):
+    """The labels and probabilities of all classes, or features."""
+    if isinstance(task, Classifier):
+        return task(inputs, top_k=len(task.class_names))
+    return task(inputs)
+
+
 def _labeled(task, outputs, error, top_k):
-    """The likeliest classes of probabilities [B, classes], or features [B, E]; 0 for an error."""
+    """Returns the outputs of a signature, given those of the model.
+
+    Args:
+        task: the classifier or encoder.
+        outputs: probabilities [B, classes], or features [B, E]; 0 for an item with an error.
+        error: string [B].
+        top_k: K; None for an encoder.
+    """
     if not top_k:
         return {"features": outputs, "error": error}
     probabilities, order = tf.math.top_k(outputs, top_k)
@@ -168,12 +196,13 @@ def _labeled(task, outputs, error, top_k):
     return {"labels": labels, "probabilities": probabilities, "error": error}
 
 
-def _in_parts(function, spec):
-    """Returns a function of a batch that computes `_IMAGES_AT_ONCE` images at a time.
+def _signature(function, spec, what):
+    """Returns a `Signature` of a batch that computes `_IMAGES_AT_ONCE` images at a time.
 
     Args:
         function: function of a tensor [B, ...] that returns {name: tensor [B, ...]}.
         spec: `TensorSpec` of the tensor.
+        what: description.
     """
     part = tf.function(function, input_signature=[spec], autograph=False)
 
@@ -191,7 +220,7 @@ def _in_parts(function, spec):
         )
         return {name: parts.values for name, parts in found.items()}
 
-    return whole
+    return Signature(whole, [spec], what)
 
 
 def _spread(values, error):

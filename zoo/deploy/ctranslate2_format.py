@@ -21,65 +21,92 @@ from zoo.text import layout
 
 _PROGRAM = pathlib.Path(__file__).parent / "programs" / "translate.py"
 _LAYOUT = pathlib.Path(layout.__file__)
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
-_ACTIVATIONS |= {"quick_gelu": "GELUSigmoid", "swish": "SWISH", "tanh": "Tanh"}
+_ACTIVATIONS = {  # names in `ctranslate2.specs.Activation`
+    "gelu": "GELU",
+    "gelu_tanh": "GELUTanh",
+    "quick_gelu": "GELUSigmoid",
+    "relu": "RELU",
+    "silu": "SWISH",
+    "swish": "SWISH",
+    "tanh": "Tanh",
+}
 
 
-def write(original, folder, dtype="float32", **options):
+def write(translator, folder, dtype="float32"):
     """Writes ``model.bin`` with its vocabularies, the SentencePiece models and ``translate.py``.
 
-    See `zoo.deploy.export`. The options are not used here: the program reads them in export.json.
+    The program reads its arguments in export.json. For the arguments see `zoo.export`.
     """
     folder = pathlib.Path(folder)
-    sides = {"source": original.source_tokenizer, "target": original.target_tokenizer}
-    tokens = [tokens_of(tokenizer) for tokenizer in sides.values()]
-    special, unknown = original.special_tokens, original.source_tokenizer.unknown
-    write_model(original.model, special, folder, dtype, tokens, tokens[0][unknown])
-    for side, tokenizer in sides.items():
-        (folder / f"{side}.spm").write_bytes(tokenizer.model)
-    for file in (_PROGRAM, _LAYOUT):
-        shutil.copy(file, folder)
-    checked = _check(original, folder, tokens, dtype)
-    (source, target), decodes, options = tokens, original.target_tokenizer, original.options()
-    search = {
-        "source_prefix": [source[id] for id in original.source_tokenizer.prefix],
-        "target_prefix": [target[id] for id in special.prefix],
-        "end": source[special.end],
-        "suppressed": [target[id] for id in decoding.excluded(special, options)],
-        "forced_eos": options.forced_eos,
-        "options": search_options(options),
-        "left_out": [*decodes.control],
-        "strips": decodes.proto.normalizer_spec.remove_extra_whitespaces,
+    source_tokenizer = translator.source_tokenizer
+    target_tokenizer = translator.target_tokenizer
+    source = tokens_of(source_tokenizer)
+    target = tokens_of(target_tokenizer)
+    special = translator.special_tokens
+    unknown = source[source_tokenizer.unknown]
+    write_model(translator.model, special, folder, dtype, (source, target), unknown)
+    (folder / "source.spm").write_bytes(source_tokenizer.model)
+    (folder / "target.spm").write_bytes(target_tokenizer.model)
+    shutil.copy(_PROGRAM, folder)
+    shutil.copy(_LAYOUT, folder)
+    options = translator.options()
+    return {
+        "needs": ["ctranslate2", "sentencepiece"],
+        "signatures": {},
+        "checked": _check(translator, folder, source, target, dtype),
+        "search": {
+            "source_prefix": [source[id] for id in source_tokenizer.prefix],
+            "target_prefix": [target[id] for id in special.prefix],
+            "end": source[special.end],
+            "suppressed": [target[id] for id in decoding.excluded(special, options)],
+            "forced_eos": options.forced_eos,
+            "options": search_options(options),
+            "left_out": [*target_tokenizer.control],
+            "strips": target_tokenizer.proto.normalizer_spec.remove_extra_whitespaces,
+        },
     }
-    needs = ["ctranslate2", "sentencepiece"]
-    return {"needs": needs, "signatures": {}, "checked": checked, "search": search}
 
 
-def _check(original, folder, tokens, dtype):
-    """Compares the log-probabilities per token of a few random translations."""
-    special, random = original.special_tokens, np.random.default_rng(0)
-    shape, control = (8, min(12, original.model.max_length) - 1), [special.end, special.pad]
-    sides = [np.setdiff1d(range(3, len(side)), control) for side in tokens]
-    sides = [random.choice(ids, shape).astype("int32") for ids in sides]
-    ended = [np.pad(ids, [(0, 0), (0, 1)], constant_values=special.end) for ids in sides]
+def _check(translator, folder, source, target, dtype):
+    """Compares the log-probabilities per token of a few random translations.
+
+    `source` and `target` are the tokens of each side.
+    """
+    special = translator.special_tokens
+    random = np.random.default_rng(0)
+    shape = (8, min(12, translator.model.max_length) - 1)
+
+    def draw(tokens):
+        ids = np.setdiff1d(range(3, len(tokens)), [special.end, special.pad])
+        return random.choice(ids, shape).astype("int32")
+
+    def ended(ids):
+        return np.pad(ids, [(0, 0), (0, 1)], constant_values=special.end)
+
+    source_ids = ended(draw(source))  # [B, S]
+    target_ids = draw(target)  # [B, T - 1]: CTranslate2 adds the end token of a translation
     with tf.device("CPU"):  # on a GPU products may be rounded to TensorFloat-32
-        expected = original.log_probs(*map(tf.constant, ended)).numpy()
-    ids = ended[0], sides[1]  # CTranslate2 adds the end token of a translation
-    texts = [[[words[id] for id in row] for row in ids] for ids, words in zip(ids, tokens)]
-    scores = needed("ctranslate2").Translator(str(folder)).score_batch(*texts)
+        expected = translator.log_probs(tf.constant(source_ids), tf.constant(ended(target_ids)))
+    exported = needed("ctranslate2").Translator(str(folder))
+    scores = exported.score_batch(
+        [[source[id] for id in row] for row in source_ids],
+        [[target[id] for id in row] for row in target_ids],
+    )
     forced = len(special.prefix)  # tokens whose log-probability is 0
-    found = [sum(one.log_probs[forced:]) for one in scores]
-    difference = np.abs(found - expected) / (shape[1] + 1 - forced)
-    measured = {"largest_difference": float(difference.max())}
-    measured["mean_difference"] = float(difference.mean())
+    found = [sum(score.log_probs[forced:]) for score in scores]
+    difference = np.abs(found - expected.numpy()) / (shape[1] + 1 - forced)
+    measured = {
+        "largest_difference": float(difference.max()),
+        "mean_difference": float(difference.mean()),
+    }
     # The probabilities of random tokens are so small that only their logarithms differ.
-    if {dtype, original.model.compute_dtype} == {"float32"}:
+    if dtype == "float32" and translator.model.compute_dtype == "float32":
         return checks.report("ctranslate2", measured, 1e-3)
-    return checks.report("ctranslate2", measured, 0.5, "mean_difference")
+    return checks.report("ctranslate2", measured, 0.5, compared="mean_difference")
 
 
 def search_options(options):
-    """Converts `zoo.decoding.SearchOptions` to arguments of CTranslate2, but for suppressed tokens.
+    """Converts `zoo.decoding.SearchOptions`, without suppressed tokens, to those of CTranslate2.
 
     Its lengths count neither the start token nor the end token.
     """
@@ -102,7 +129,7 @@ def write_model(model, special, folder, dtype="float32", tokens=None, unknown=No
         model: `zoo.models.Transformer`.
         special: `zoo.decoding.SpecialTokens`.
         folder, dtype: see `write`.
-        tokens: the source and the target tokens, two lists of str; by default their ids.
+        tokens: the source and the target tokens, a pair of lists of str; by default their ids.
         unknown: the source token for all others.
 
     Raises:
@@ -110,8 +137,11 @@ def write_model(model, special, folder, dtype="float32", tokens=None, unknown=No
     """
     specs = needed("ctranslate2").specs
     _check_kind(model)
-    sizes = (model.source_vocab_size, model.target_vocab_size)
-    source, target = tokens or [[*map(str, range(size))] for size in sizes]
+    if tokens is None:
+        source = [str(id) for id in range(model.source_vocab_size)]
+        target = [str(id) for id in range(model.target_vocab_size)]
+    else:
+        source, target = tokens
     copy = plain_copy(model)
     spec = specs.TransformerSpec.from_config(
         (len(copy.encoder_blocks), len(copy.decoder_blocks)),
@@ -171,16 +201,19 @@ def _copy_embedding(stack, embeddings, layer):
 
 
 def _copy_block(layer, block):
-    own = "self_attention" if hasattr(block, "cross_attention") else "attention"
-    attention = getattr(block, own)
+    is_decoder = hasattr(block, "cross_attention")
+    attention = block.self_attention if is_decoder else block.attention
     _copy_dense(layer.self_attention.linear[0], attention.qkv)
     _copy_dense(layer.self_attention.linear[1], attention.output_projection)
-    _copy_norm(layer.self_attention.layer_norm, getattr(block, f"{own}_norm"))
-    if hasattr(block, "cross_attention"):
+    _copy_norm(
+        layer.self_attention.layer_norm,
+        block.self_attention_norm if is_decoder else block.attention_norm,
+    )
+    if is_decoder:
         cross = block.cross_attention
-        denses = (cross.query, cross.key_value, cross.output_projection)
-        for linear, dense in zip(layer.attention.linear, denses):
-            _copy_dense(linear, dense)
+        _copy_dense(layer.attention.linear[0], cross.query)
+        _copy_dense(layer.attention.linear[1], cross.key_value)
+        _copy_dense(layer.attention.linear[2], cross.output_projection)
         _copy_norm(layer.attention.layer_norm, block.cross_attention_norm)
     _copy_dense(layer.ffn.linear_0, block.feed_forward.hidden)
     _copy_dense(layer.ffn.linear_1, block.feed_forward.output_projection)

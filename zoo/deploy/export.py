@@ -1,13 +1,13 @@
 """`zoo.export`: writes a trained model to a folder that can be used without the zoo."""
 
 import copy
-import importlib
 import json
 import os
 import pathlib
 import shutil
 import tempfile
 from importlib.metadata import version
+from typing import NamedTuple
 
 from zoo.deploy.readme import readme
 from zoo.errors import ExportError, as_number
@@ -21,6 +21,18 @@ from zoo.tasks.translator import Translator
 
 DTYPES = ("float32", "float16", "int8")  # of weight matrices in formats other than SavedModel
 DESCRIPTION_FILE = "export.json"
+
+
+class ExportOptions(NamedTuple):
+    """The options of `export` after their checks; None for those that a task does not have."""
+
+    n_best: int | None = None
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    sentences: bool | None = None
+    max_new_tokens: int | None = None
+    top_k: int | None = None
+    dynamic_size: bool | None = None
 
 
 def export(
@@ -50,8 +62,10 @@ def export(
         top_k: number of classes that a classifier returns; by default 5, or fewer if there are
             fewer classes; for the problem "multi_label" all, so that clients can apply thresholds.
         n_best: number of translations or continuations per text; 1 by default.
-        beam_size, length_penalty: arguments of beam search; by default those of the translator, or
-            `n_best` and 0 for a generator.
+        beam_size: number of hypotheses of beam search; by default that of the translator, or
+            `n_best` for a generator.
+        length_penalty: exponent of the length in the scores of beam search, see
+            `zoo.decoding.length_penalty`; by default that of the translator, or 0 for a generator.
         max_new_tokens: maximum number of new tokens of a generator; by default 64, or as many as
             fit.
         sentences: whether a translator translates texts sentence by sentence and keeps their
@@ -74,11 +88,17 @@ def export(
         raise ExportError(f"model must be a task that zoo.load returns. Received: {received}.")
     model = copy.copy(model)
     model.engine = model.shortlist = None  # the export is compared with the model itself
-    options = {"top_k": top_k, "n_best": n_best, "beam_size": beam_size}
-    options |= {"length_penalty": length_penalty, "max_new_tokens": max_new_tokens}
-    options |= {"sentences": None if sentences else False, "dynamic_size": dynamic_size or None}
     _check_format(model, format, dtype)
-    options = _options(model, {k: value for k, value in options.items() if value is not None})
+    options = _options(
+        model,
+        top_k,
+        n_best,
+        beam_size,
+        length_penalty,
+        max_new_tokens,
+        sentences,
+        dynamic_size,
+    )
     _check_folder(folder, overwrite)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -95,19 +115,11 @@ def export(
 
 
 def _write(model, folder, format, dtype, options, final):
-    """Writes the model, export.json and README.md; `final` is the final path of the folder.
-
-    The module of a format, such as `zoo.deploy.onnx_format`, has a function ``write(model, folder,
-    dtype, **options)``. It writes into an existing folder, with weight matrices of this dtype,
-    compares the outputs with those of the model (`ExportError` if they differ), and returns a dict
-    for export.json: "needs", the packages that run the export; "signatures"; "checked";
-    optionally "search", and "made_with", the packages that write it.
-    """
-    # The packages of a format are imported only if it is used.
-    writer = importlib.import_module(f"zoo.deploy.{format}_format")
+    """Writes the model, export.json and README.md; `final` is the final path of the folder."""
     dtype = dtype_name(model.model) if format == "saved_model" else dtype or DTYPES[0]
-    written = writer.write(model, folder, dtype, **options)
-    search, made_with = written.pop("search", {}), written.pop("made_with", ())
+    written = _write_format(model, folder, format, dtype, options)
+    search = written.pop("search", {})
+    made_with = written.pop("made_with", ())
     packages = ("keras", "tensorflow", *written["needs"], *made_with)
     description = {
         "zoo_export": 1,
@@ -124,6 +136,35 @@ def _write(model, folder, format, dtype, options, final):
     (folder / "README.md").write_text(readme(description, final), encoding="utf-8")
     text = json.dumps(description, indent=2, ensure_ascii=False)
     (folder / DESCRIPTION_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _write_format(model, folder, format, dtype, options):
+    """Writes the model in a format into an existing folder, and compares the outputs.
+
+    Each format is a module of `zoo.deploy`, which is imported only if it is used, as are the
+    packages that it needs. Its function `write` stores the weight matrices in `dtype` and raises
+    `ExportError` if the outputs of the export differ from those of the model.
+
+    Returns:
+        dict for export.json: "needs", the packages that run the export; "signatures"; "checked",
+        see `zoo.deploy.checks.report`; optionally "search", additional facts about the search of a
+        translator; and "made_with", the packages that write the format.
+    """
+    if format == "saved_model":
+        from zoo.deploy import saved_model_format
+
+        return saved_model_format.write(model, folder, dtype, options)
+    if format == "onnx":
+        from zoo.deploy import onnx_format
+
+        return onnx_format.write(model, folder, dtype, options.dynamic_size)
+    if format == "litert":
+        from zoo.deploy import litert_format
+
+        return litert_format.write(model, folder, dtype, options.dynamic_size)
+    from zoo.deploy import ctranslate2_format
+
+    return ctranslate2_format.write(model, folder, dtype)
 
 
 def _check_format(model, format, dtype):
@@ -151,32 +192,50 @@ def _check_format(model, format, dtype):
         )
 
 
-def _options(model, given):
-    """The checked options of this kind of model, by default for those that are not given."""
+def _options(
+    task, top_k, n_best, beam_size, length_penalty, max_new_tokens, sentences, dynamic_size
+):
+    """Checks the options of this kind of task, and sets the defaults: `ExportOptions`."""
+    is_given = {
+        "top_k": top_k is not None,
+        "n_best": n_best is not None,
+        "beam_size": beam_size is not None,
+        "length_penalty": length_penalty is not None,
+        "max_new_tokens": max_new_tokens is not None,
+        "sentences": not sentences,
+        "dynamic_size": bool(dynamic_size),
+    }
     options = {}
-    if isinstance(model, GenerationTask):
-        n = as_number("n_best", given.get("n_best", 1), int, 1)
-        beam_size = given.get("beam_size", max(n, model.beam_size))
-        length_penalty = given.get("length_penalty", model.length_penalty)
-        options["n_best"] = n
-        options["beam_size"] = as_number("beam_size", beam_size, int, n)
+    if isinstance(task, GenerationTask):
+        n_best = as_number("n_best", 1 if n_best is None else n_best, int, 1)
+        if beam_size is None:
+            beam_size = max(n_best, task.beam_size)
+        if length_penalty is None:
+            length_penalty = task.length_penalty
+        options["n_best"] = n_best
+        options["beam_size"] = as_number("beam_size", beam_size, int, n_best)
         options["length_penalty"] = as_number("length_penalty", length_penalty, float)
-    if isinstance(model, Translator):
-        options["sentences"] = given.get("sentences", True)
-    if isinstance(model, TextGenerator):
-        most, limit = given.get("max_new_tokens"), model.model.max_length
-        most = None if most is None else as_number("max_new_tokens", most, int, 1, limit)
-        options["max_new_tokens"] = most
-    if isinstance(model, Classifier):
-        classes = len(model.class_names)
-        default = classes if model.problem == "multi_label" else min(5, classes)
-        options["top_k"] = as_number("top_k", given.get("top_k", default), int, 1, classes)
-    if isinstance(model.model, ViT):
-        options["dynamic_size"] = given.get("dynamic_size", False)
-    for name in given.keys() - options.keys():
-        kind, computes = type(model).__name__, type(model.model).__name__
-        raise ExportError(f"A {kind} has no option {name}. Its model is a {computes}.")
-    return options
+    if isinstance(task, Translator):
+        options["sentences"] = bool(sentences)
+    if isinstance(task, TextGenerator):
+        if max_new_tokens is not None:
+            limit = task.model.max_length
+            max_new_tokens = as_number("max_new_tokens", max_new_tokens, int, 1, limit)
+        options["max_new_tokens"] = max_new_tokens
+    if isinstance(task, Classifier):
+        classes = len(task.class_names)
+        if top_k is None:
+            top_k = classes if task.problem == "multi_label" else min(5, classes)
+        options["top_k"] = as_number("top_k", top_k, int, 1, classes)
+    if isinstance(task.model, ViT):
+        options["dynamic_size"] = bool(dynamic_size)
+    for name, is_set in is_given.items():
+        if is_set and name not in options:
+            raise ExportError(
+                f"A {type(task).__name__} has no option {name}. Its model is a "
+                f"{type(task.model).__name__}."
+            )
+    return ExportOptions(**options)
 
 
 def _check_folder(folder, overwrite):
@@ -196,23 +255,27 @@ def _check_folder(folder, overwrite):
 def _described(model, options, search):
     """The preprocessing and labels, or the arguments of the search, for export.json."""
     description = model.description()
+    given = {name: value for name, value in options._asdict().items() if value is not None}
     if isinstance(model, ImageReader):
-        divisor = {"patch_size": model.model.patch_size} if options.get("dynamic_size") else {}
-        return description | options | divisor
-    settings = {**options, "max_length": model.model.max_length, **search}
+        if options.dynamic_size:
+            given["patch_size"] = model.model.patch_size
+        return description | given
+    given["max_length"] = model.model.max_length
     if isinstance(model, TextReader):
-        return description | settings
+        return description | given
     if isinstance(model, TextGenerator):
-        most = options["max_new_tokens"]
-        settings["max_new_tokens"] = most or NEW_TOKENS
-        settings["max_prompt_length"] = model.max_prompt_length(most)
-    return description | {"search": settings}
+        given["max_new_tokens"] = options.max_new_tokens or NEW_TOKENS
+        given["max_prompt_length"] = model.max_prompt_length(options.max_new_tokens)
+    return description | {"search": given | search}
 
 
 def _source(run_folder):
     """The settings and metrics of the run of the model; None if it was not loaded from a run."""
     if run_folder is None:
         return None
-    files = {name: run_folder / f"{name}.json" for name in ("metrics", "config")}
-    found = {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
-    return {"run": str(run_folder), **found}
+    source = {"run": str(run_folder)}
+    for name in ("metrics", "config"):
+        file = run_folder / f"{name}.json"
+        if file.is_file():
+            source[name] = json.loads(file.read_text())
+    return source

@@ -8,14 +8,21 @@ import math
 
 import tensorflow as tf
 
-from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts, search_signatures
+from zoo.deploy.signatures import (
+    TEXTS,
+    Signature,
+    TextSignatures,
+    example_texts,
+    search_signatures,
+)
 from zoo.deploy.text_graph import TextGraph
 from zoo.tasks.generator import NEW_TOKENS
 from zoo.tasks.padded_batches import LENGTHS
 
-_LEAST = (1e-3, 1e-6)  # smallest temperature and top_p
-_TEMPERATURE = f"temperature must be a finite number of at least {_LEAST[0]}."
-_TOP_P = f"top_p must be from {_LEAST[1]} to 1."
+_LEAST_TEMPERATURE = 1e-3
+_LEAST_TOP_P = 1e-6
+_TEMPERATURE = f"temperature must be a finite number of at least {_LEAST_TEMPERATURE}."
+_TOP_P = f"top_p must be from {_LEAST_TOP_P} to 1."
 _EACH = "temperature, top_p and seed must have one value for each text."
 
 
@@ -25,31 +32,54 @@ class GeneratorSignatures(TextSignatures):
     Args:
         generator: `zoo.tasks.generator.TextGenerator`.
         n_best: N.
-        beam_size, length_penalty, max_new_tokens: see `TextGenerator`.
+        beam_size: beam size of the search, at least N; 1 is greedy search.
+        length_penalty: see `zoo.decoding.length_penalty`.
+        max_new_tokens: maximum number of new tokens; None for 64, or as many as fit.
     """
 
     def __init__(self, generator, n_best, beam_size, length_penalty, max_new_tokens):
-        self._settings = (n_best, beam_size, length_penalty, max_new_tokens)
-        self._n_best, self.summands = n_best, max_new_tokens or NEW_TOKENS
+        self._n_best = n_best
+        self._beam_size = beam_size
+        self._length_penalty = length_penalty
+        self._max_new_tokens = max_new_tokens
+        self.summands = max_new_tokens or NEW_TOKENS
         self._text_graph = TextGraph(generator.tokenizer)
         limit = generator.max_prompt_length(max_new_tokens)
         super().__init__(generator, limit, self._text_graph)
 
-    def functions(self):
-        settings = {"temperature": tf.float32, "top_p": tf.float32, "seed": tf.int64}
-        settings = [tf.TensorSpec([None], dtype, name) for name, dtype in settings.items()]
-        sample = "texts to drawn continuations, with a temperature, top_p and seed for each text"
-        prompt = [tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None, None], [None])]
-        what = "texts to their likeliest continuations"
-        return {
-            **search_signatures(self.generate, self._search, prompt, what),
-            "sample": (self.sample, [TEXTS, *settings], sample),
-        }
+    def signatures(self):
+        signatures = search_signatures(
+            self.generate,
+            self._search,
+            [
+                tf.TensorSpec([None, None], tf.int32),  # prompt
+                tf.TensorSpec([None, None], tf.int32),  # prefix
+                tf.TensorSpec([None], tf.int32),  # length
+            ],
+            "texts to their likeliest continuations",
+        )
+        signatures["sample"] = Signature(
+            self.sample,
+            [
+                TEXTS,
+                tf.TensorSpec([None], tf.float32, "temperature"),
+                tf.TensorSpec([None], tf.float32, "top_p"),
+                tf.TensorSpec([None], tf.int64, "seed"),
+            ],
+            "texts to drawn continuations, with a temperature, top_p and seed for each text",
+        )
+        return signatures
 
     def examples(self):
         texts = example_texts(self._task.tokenizer, self._limit - 1)
-        *search, most = self._settings
-        return texts, self._task.n_best(texts, *search, max_new_tokens=most)
+        answers = self._task.n_best(
+            texts,
+            self._n_best,
+            self._beam_size,
+            self._length_penalty,
+            max_new_tokens=self._max_new_tokens,
+        )
+        return texts, answers
 
     def generate(self, texts, search):
         """Continues texts, string [B], by a search; see `_each`."""
@@ -57,14 +87,15 @@ class GeneratorSignatures(TextSignatures):
 
     def sample(self, texts, temperature, top_p, seed):
         """Draws continuations of texts, string [B]; the other inputs are also [B]."""
-        # Without XLA, which sorts logits more slowly.
-        settings, size = (temperature, top_p), tf.size(texts)
-        same = [tf.debugging.assert_equal(tf.size(x), size, _EACH) for x in (*settings, seed)]
-        with tf.control_dependencies(same):
-            error = tf.where(
-                (temperature >= _LEAST[0]) & (temperature < math.inf), "", _TEMPERATURE
-            )
-        error = tf.where((top_p >= _LEAST[1]) & (top_p <= 1.0), error, _TOP_P)
+        # It is not compiled by XLA, which sorts logits more slowly.
+        checks = [
+            tf.debugging.assert_equal(tf.size(values), tf.size(texts), _EACH)
+            for values in (temperature, top_p, seed)
+        ]
+        with tf.control_dependencies(checks):
+            is_valid = (temperature >= _LEAST_TEMPERATURE) & (temperature < math.inf)
+            error = tf.where(is_valid, "", _TEMPERATURE)
+        error = tf.where((top_p >= _LEAST_TOP_P) & (top_p <= 1.0), error, _TOP_P)
 
         def draw(group, prompt, prefix, length):
             shape = [self._n_best, self._buffer(prompt, prefix)]
@@ -87,7 +118,7 @@ class GeneratorSignatures(TextSignatures):
         return self._each(texts, error, draw)
 
     def _each(self, texts, error, search):
-        """Continues texts, string [B], whose `error` is "".
+        """Continues the texts, string [B], whose `error` is "".
 
         Args:
             search: function of (indices of texts, prompt int32 [B, P], prefix [B, F], length [B])
@@ -96,9 +127,10 @@ class GeneratorSignatures(TextSignatures):
         start = [self._special.start] if self._task.add_start_token else []
         tokens, too_long = self._encode(self._text_graph, texts, start)
         error = tf.where(too_long == "", error, too_long)
-        is_empty = tokens.row_lengths() == 0
-        only = tf.fill([tf.size(texts), 1], self._special.start)
-        tokens = tf.concat([tf.ragged.boolean_mask(only, is_empty[:, None]), tokens], axis=1)
+        is_empty = tokens.row_lengths() == 0  # the model needs a token
+        start_token = tf.fill([tf.size(texts), 1], self._special.start)
+        start_token = tf.ragged.boolean_mask(start_token, is_empty[:, None])
+        tokens = tf.concat([start_token, tokens], axis=1)
         sizes = tf.cast(tokens.row_lengths(), tf.int32)
 
         def continued(indices, tokens):
@@ -123,13 +155,12 @@ class GeneratorSignatures(TextSignatures):
         return {"generated_texts": generated, "scores": scores, "error": error}
 
     def _search(self, prompt, prefix, length):
-        _, beam_size, alpha, _ = self._settings
         return self._task.search(
             prompt,
-            alpha,
+            self._length_penalty,
             length,
             prefix,
-            beam_size=beam_size,
+            beam_size=self._beam_size,
             options=self._task.options(),
             buffer_length=self._buffer(prompt, prefix),
         )

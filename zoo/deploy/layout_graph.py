@@ -50,19 +50,22 @@ def join_parts(layout, counts, translations, scores, errors):
     Returns:
         The same for each text, [B, N], [B, N] and [B]; the error is the first one of its fields.
     """
-    size, owners = tf.size(counts), layout.of_parts(tf.range(tf.size(counts)))
-    last, count = tf.size(errors), tf.shape(translations)[1]
-    first = tf.math.unsorted_segment_min(tf.where(errors != "", tf.range(last), last), owners, size)
-    error = tf.gather(tf.concat([errors, [""]], axis=0), tf.minimum(first, last))
+    size = tf.size(counts)  # B
+    owners = layout.of_parts(tf.range(size))  # [M], the text of each translated field
+    count = tf.shape(translations)[1]  # N
+    none = tf.size(errors)  # index of no error
+    with_error = tf.where(errors != "", tf.range(none), none)  # [M]
+    first = tf.math.unsorted_segment_min(with_error, owners, size)  # [B]
+    error = tf.gather(tf.concat([errors, [""]], axis=0), tf.minimum(first, none))  # [B]
     fields = tf.tensor_scatter_nd_update(
         tf.repeat(layout.fields[:, None], count, axis=1),
         layout.places[:, None],
         _with_spaces(layout, translations),
-    )
-    texts = tf.strings.unsorted_segment_join(fields, layout.texts, size)
-    scores = tf.math.unsorted_segment_sum(scores, owners, size)
-    # A text of several fields has one translation; one of a single field may have fewer than N,
-    # and the scores of the others are 0.
+    )  # [F, N]
+    texts = tf.strings.unsorted_segment_join(fields, layout.texts, size)  # [B, N]
+    scores = tf.math.unsorted_segment_sum(scores, owners, size)  # [B, N]
+    # A text of several fields has one translation. A text of a single field may have fewer than N:
+    # the scores of missing ones are 0.
     exists = (tf.range(count) == 0) | ((counts == 1)[:, None] & (scores != 0.0))
     exists &= (error == "")[:, None]
     return tf.where(exists, texts, ""), tf.where(exists, scores, 0.0), error
@@ -70,8 +73,10 @@ def join_parts(layout, counts, translations, scores, errors):
 
 def _with_spaces(layout, translations):
     """Inserts spaces before translations, string [M, N]; see `zoo.text.layout.join_sentences`."""
-    places, before = layout.places[1:], layout.places[:-1]
-    is_adjacent = (places - before == 2) & (tf.gather(layout.fields, places - 1) == "")
+    places = layout.places[1:]
+    places_before = layout.places[:-1]
+    has_nothing_before = tf.gather(layout.fields, places - 1) == ""
+    is_adjacent = (places - places_before == 2) & has_nothing_before  # [M - 1]
     needs = is_adjacent[:, None] & tf.strings.regex_full_match(translations[:-1], SPACE_FOLLOWS)
-    needs = tf.pad(needs, [[1, 0], [0, 0]])[: tf.shape(translations)[0]]
+    needs = tf.pad(needs, [[1, 0], [0, 0]])[: tf.shape(translations)[0]]  # [M, N]
     return tf.where(needs, tf.strings.join([" ", translations]), translations)

@@ -13,21 +13,21 @@ from zoo.deploy.plain_graphs import classifier_graph, write_data
 from zoo.errors import ExportError, needed
 from zoo.tasks.classifier import TextClassifier
 
-MODEL_FILE, _SIGNATURE = "model.tflite", "serving_default"
+MODEL_FILE = "model.tflite"
+_SIGNATURE = "serving_default"
 
 
-def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
+def write(classifier, folder, dtype="float32", dynamic_size=False):
     """Writes ``model.tflite``, the labels and the tokenizer of texts, and checks the model.
 
-    Its signature "serving_default" maps "pixels", uint8 [B, H, W, C] of the model's image size, or
-    "tokens", int32 [1, T], to "probabilities", float32 [B or 1, classes].
-
-    See `zoo.deploy.export`; the options for a SavedModel are not used.
+    Its signature "serving_default" maps "pixels", uint8 [B, H, W, C], or "tokens", int32 [1, T], to
+    "probabilities", float32 [B or 1, classes]. For the arguments see `zoo.export`.
     """
     # LiteRT can insert axes only in tensors with at most one dynamic dimension.
     batch = 1 if isinstance(classifier, TextClassifier) else "B"
     graph = classifier_graph(classifier, batch=batch, dynamic_size=dynamic_size)
-    folder, litert = pathlib.Path(folder), needed("ai_edge_litert.interpreter")
+    folder = pathlib.Path(folder)
+    litert = needed("ai_edge_litert.interpreter")
     write_data(classifier, folder)
     (folder / MODEL_FILE).write_bytes(_converted(graph, dtype))
     interpreter = litert.Interpreter(model_path=str(folder / MODEL_FILE))

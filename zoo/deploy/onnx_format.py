@@ -18,16 +18,16 @@ _LARGEST = 2**31  # bytes; the limit of protocol buffers
 _OPSET = 18  # the newest that tf2onnx supports
 
 
-def write(classifier, folder, dtype="float32", dynamic_size=False, **options):
+def write(classifier, folder, dtype="float32", dynamic_size=False):
     """Writes ``model.onnx``, the labels and the tokenizer of texts, and checks the model.
 
-    It maps "pixels", uint8 [B, H, W, C] of its image size, or "tokens", int32 [B, T], to
-    "probabilities", float32 [B, classes].
-
-    See `zoo.deploy.export`; the options for a SavedModel are not used.
+    It maps "pixels", uint8 [B, H, W, C], or "tokens", int32 [B, T], to "probabilities", float32
+    [B, classes]. For the arguments see `zoo.export`.
     """
-    folder, graph = pathlib.Path(folder), classifier_graph(classifier, dynamic_size=dynamic_size)
-    model, onnx = to_onnx(graph, dtype), needed("onnx")
+    folder = pathlib.Path(folder)
+    graph = classifier_graph(classifier, dynamic_size=dynamic_size)
+    model = to_onnx(graph, dtype)
+    onnx = needed("onnx")
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, folder / "model.onnx")
     write_data(classifier, folder)
@@ -61,22 +61,36 @@ def to_onnx(graph, dtype="float32"):
         for axis, size in zip(value.type.tensor_type.shape.dim, tensors[value.name]["shape"]):
             if isinstance(size, str):
                 axis.dim_param = size
-    return {"float16": _halved, "int8": _quantized}.get(dtype, lambda model: model)(model)
+    if dtype == "float16":
+        return _halved(model)
+    if dtype == "int8":
+        return _quantized(model)
+    return model
 
 
 def runner(model):
-    """Returns a file, or its content, as a function of arrays by name that returns a dict."""
+    """Returns a function that runs a model: from arrays by name to a dict of arrays.
+
+    Args:
+        model: path of an ONNX file, or its content, bytes.
+    """
     session = needed("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return lambda **inputs: dict(zip(names, session.run(names, inputs)))
+
+    def run(**inputs):
+        return dict(zip(names, session.run(names, inputs)))
+
+    return run
 
 
 def _converted(graph):
     """Returns an `onnx.ModelProto` whose weights are initializers named by their paths."""
-    onnx, tf2onnx, weights = needed("onnx"), needed("tf2onnx"), graph.model.weights
+    onnx = needed("onnx")
+    tf2onnx = needed("tf2onnx")
+    weights = graph.model.weights
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    # The weights are inputs for the converter, and inserted afterwards. It copies the graph many
-    # times: with the weights inside, a model of 350 MB took 20 GB of memory.
+    # For the converter, the weights are inputs: it copies the graph many times, and a model of
+    # 350 MB with its weights inside took 20 GB of memory. Afterwards, they become initializers.
     named = {f"weight_{index}": weight for index, weight in enumerate(weights)}
 
     def stateless(inputs, *values):
@@ -89,28 +103,32 @@ def _converted(graph):
         input_signature=[graph.spec, *specs],
         opset=_OPSET,
     )
-    for value in [value for value in model.graph.input if value.name in named]:
-        model.graph.input.remove(value)
+    for value in list(model.graph.input):
+        if value.name in named:
+            model.graph.input.remove(value)
     used = set()
     for node in model.graph.node:
         for place, name in enumerate(node.input):
             if name in named:
                 used.add(name)
                 node.input[place] = named[name].path
-    for weight in (named[name] for name in named if name in used):
-        array = keras.ops.convert_to_numpy(weight)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, weight.path))
+    for name, weight in named.items():
+        if name in used:
+            array = keras.ops.convert_to_numpy(weight)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, weight.path))
     return model
 
 
 def _halved(model):
     """Stores weight matrices in float16, which runtimes convert to float32 at loading."""
-    onnx, casts = needed("onnx"), []
+    onnx = needed("onnx")
+    float32 = onnx.TensorProto.FLOAT
+    casts = []
     for weight in model.graph.initializer:
-        if weight.data_type == onnx.TensorProto.FLOAT and len(weight.dims) > 1:
+        if weight.data_type == float32 and len(weight.dims) > 1:
             array = onnx.numpy_helper.to_array(weight).astype("float16")
-            stored, to = f"{weight.name}/float16", onnx.TensorProto.FLOAT
-            casts.append(onnx.helper.make_node("Cast", [stored], [weight.name], to=to))
+            stored = f"{weight.name}/float16"
+            casts.append(onnx.helper.make_node("Cast", [stored], [weight.name], to=float32))
             weight.CopyFrom(onnx.numpy_helper.from_array(array, stored))
     nodes = [*casts, *model.graph.node]
     del model.graph.node[:]
@@ -119,9 +137,10 @@ def _halved(model):
 
 
 def _quantized(model):
-    """Quantizes weight matrices to 8 bits, those of matrix products with one scale per column."""
-    onnx, quantization = needed("onnx"), needed("onnxruntime.quantization")
-    # silences a warning, as tf2onnx has already done this preprocessing
+    """Quantizes weight matrices to 8 bits; in matrix products, each column has its own scale."""
+    onnx = needed("onnx")
+    quantization = needed("onnxruntime.quantization")
+    # Silences a warning: tf2onnx has already done this preprocessing.
     onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "model.onnx"

@@ -44,11 +44,16 @@ def classifier_graph(classifier, preprocessed=False, batch="B", dynamic_size=Fal
     """
     model = plain_copy(classifier.model)
     if isinstance(classifier, TextClassifier):
-        name, dtype, shape = "tokens", "int32", [batch, "T"]
+        name = "tokens"
+        dtype = "int32"
+        shape = [batch, "T"]
     else:
-        name, dtype = ("images", "float32") if preprocessed else ("pixels", "uint8")
-        size = ["H", "W"] if dynamic_size else model.input_shape[:2]
-        shape = [batch, *size, model.input_shape[2]]
+        name = "images" if preprocessed else "pixels"
+        dtype = "float32" if preprocessed else "uint8"
+        height, width, channels = model.input_shape
+        if dynamic_size:
+            height, width = "H", "W"
+        shape = [batch, height, width, channels]
 
     def probabilities(values):
         if name == "pixels":
@@ -56,10 +61,14 @@ def classifier_graph(classifier, preprocessed=False, batch="B", dynamic_size=Fal
         logits = model(values, training=False)
         return {"probabilities": classifier.probabilities_of_logits(logits)}
 
-    found = tensor("float32", batch, len(classifier.class_names))
-    tensors = {"inputs": {name: tensor(dtype, *shape)}, "outputs": {"probabilities": found}}
+    outputs = {"probabilities": tensor("float32", batch, len(classifier.class_names))}
     sizes = [None if isinstance(size, str) else size for size in shape]
-    return Graph(model, probabilities, tf.TensorSpec(sizes, dtype, name), tensors)
+    return Graph(
+        model=model,
+        function=probabilities,
+        spec=tf.TensorSpec(sizes, dtype, name),
+        tensors={"inputs": {name: tensor(dtype, *shape)}, "outputs": outputs},
+    )
 
 
 def plain_copy(model):
@@ -67,8 +76,9 @@ def plain_copy(model):
 
     The results are the same, but converters do not support the loops of blockwise attention.
     """
-    is_blockwise = model.get_config().get("attention") == "blockwise"
-    return copy_model(model, dtype="float32", **({"attention": "softmax"} if is_blockwise else {}))
+    if model.get_config().get("attention") == "blockwise":
+        return copy_model(model, dtype="float32", attention="softmax")
+    return copy_model(model, dtype="float32")
 
 
 def tensor(dtype, *shape):

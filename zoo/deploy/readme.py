@@ -20,14 +20,18 @@ def readme(description, folder):
     """
     name = f"{description['format']}_{description['kind']}.md"
     template = string.Template((_TEMPLATES / name).read_text(encoding="utf-8"))
-    values = description | description.get("search", {})
-    values = {key: f"{v:g}" if isinstance(v, float) else v for key, v in values.items()}
+    values = {
+        key: f"{value:g}" if isinstance(value, float) else value
+        for key, value in (description | description.get("search", {})).items()
+    }
     values["stored_as"] = _STORED.get(description["dtype"], "")
     values["details"] = _details(description)
     if "class_names" in description:
         names = description["class_names"]
-        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-        values["classes"] = f"{len(names)} ({shown})"
+        shown = names[:10]
+        if len(names) > 10:
+            shown = [*shown, "..."]
+        values["classes"] = f"{len(names)} ({', '.join(shown)})"
         if description["problem"] == "multi_label":
             values["classes"] += _SEVERAL
     if "preprocessing" in description:
@@ -58,21 +62,29 @@ def _image(image_size, channels, resize, interpolation, antialias, **others):
 
 def _place(folder):
     """Values for the instructions for TensorFlow Serving: the model's name, version and folder."""
-    base, version = (folder.parent, folder.name) if folder.name.isdigit() else (folder, "1")
+    if folder.name.isdigit():
+        base = folder.parent
+        version = folder.name
+    else:
+        base = folder
+        version = "1"
     return {"name": base.name or "model", "version": version, "base": base}
 
 
 def _details(description):
     """The list of details of the export."""
-    source = description["source"] or {}
-    metrics = {k: v for k, v in source.get("metrics", {}).items() if isinstance(v, float)}
+    lines = [f"{description['parameters']:,} parameters, {description['bytes'] / 1e6:.1f} MB"]
+    if description.get("dynamic_size"):
+        lines.append(
+            "dynamic_size: `pixels` are not resized; height and width must be multiples of "
+            f"{description['patch_size']}"
+        )
+    source = description["source"]
+    if source is not None:
+        lines.append(f"run: {source['run']}")
+        for name, value in source.get("metrics", {}).items():
+            if isinstance(value, float):
+                lines.append(f"{name}: {value:.4g}")
     difference = description["checked"]["largest_difference"]
-    pixels = "dynamic_size: `pixels` are not resized; height and width must be multiples of "
-    lines = [
-        f"{description['parameters']:,} parameters, {description['bytes'] / 1e6:.1f} MB",
-        *([pixels + str(description["patch_size"])] if description.get("dynamic_size") else []),
-        *([f"run: {source['run']}"] if source else []),
-        *(f"{name}: {value:.4g}" for name, value in metrics.items()),
-        f"largest difference from the original model: {difference:.2g}",
-    ]
+    lines.append(f"largest difference from the original model: {difference:.2g}")
     return "\n".join(f"- {line}" for line in lines)

@@ -9,66 +9,85 @@ from zoo.deploy.generator_signatures import GeneratorSignatures
 from zoo.deploy.plain_graphs import tensor
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.errors import ExportError
+from zoo.tasks.classifier import ImageReader, TextReader
 from zoo.tasks.padded_batches import BATCH_SIZES
+from zoo.tasks.translator import Translator
 
-_SIGNATURES = {  # by the description files of the tasks
-    "classifier.json": ClassifierSignatures,
-    "image_encoder.json": ClassifierSignatures,
-    "text_classifier.json": TextClassifierSignatures,
-    "text_encoder.json": TextClassifierSignatures,
-    "translator.json": TranslatorSignatures,
-    "generator.json": GeneratorSignatures,
-}
-# Both run the same operations in different graphs. Half precision has about 3 digits; in int8,
-# rounding can change an integer by one.
-_TOLERANCE, _LOW_TOLERANCE = 1e-4, 5e-2
+# The model and its export run the same operations in different graphs. Half precision has about 3
+# digits; in int8, rounding can change an integer by one.
+_TOLERANCE = 1e-4
+_LOW_TOLERANCE = 5e-2
 
 
-def write(original, folder, dtype, **options):
-    """Writes a SavedModel, see `zoo.deploy.export`; `options` are arguments of its signatures."""
-    signatures = _SIGNATURES[original.description_file](original, **options)
-    functions = signatures.functions()
+def write(task, folder, dtype, options):
+    """Writes a SavedModel; `options` are `zoo.deploy.export.ExportOptions`."""
+    task_signatures = _signatures_of(task, options)
+    signatures = task_signatures.signatures()
     graphs = {
-        name: tf.function(function, input_signature=inputs, autograph=False)
-        for name, (function, inputs, _) in functions.items()
+        name: tf.function(signature.function, signature.inputs, autograph=False)
+        for name, signature in signatures.items()
     }
-    tf.saved_model.save(signatures.tracked, str(folder), graphs)
-    inputs, expected = signatures.examples()
-    _, [spec], _ = functions["serving_default"]
+    tf.saved_model.save(task_signatures.tracked, str(folder), graphs)
+    inputs, expected = task_signatures.examples()
+    [spec] = signatures["serving_default"].inputs
     _write_warm_up_requests(folder, spec.name, inputs[:1])
     loaded = tf.saved_model.load(str(folder))
     found = loaded.signatures["serving_default"](tf.constant(inputs))
     is_exact = dtype == "float32"
-    difference = _largest_difference(found, inputs, expected, is_exact)
-    tolerance = _TOLERANCE if is_exact else _LOW_TOLERANCE * signatures.summands
-    measured, described = {"largest_difference": difference}, {}
-    for name, (_, inputs, what) in functions.items():
-        outputs = sorted(loaded.signatures[name].structured_outputs.items())
-        described[name] = {
-            "what": what,
-            "inputs": {spec.name: tensor(spec.dtype.name, *spec.shape) for spec in inputs},
-            "outputs": {name: tensor(spec.dtype.name, *spec.shape) for name, spec in outputs},
-        }
+    measured = {"largest_difference": _largest_difference(found, inputs, expected, is_exact)}
+    tolerance = _TOLERANCE if is_exact else _LOW_TOLERANCE * task_signatures.summands
+    needs = ["tensorflow"]
+    if task_signatures.tracked.texts:
+        needs.append("tensorflow-text")
     return {
-        "needs": ["tensorflow", *["tensorflow-text"] * bool(signatures.tracked.texts)],
-        "signatures": described,
+        "needs": needs,
+        "signatures": {
+            name: {
+                "what": signature.what,
+                "inputs": {spec.name: _described(spec) for spec in signature.inputs},
+                "outputs": {
+                    output: _described(spec)
+                    for output, spec in sorted(loaded.signatures[name].structured_outputs.items())
+                },
+            }
+            for name, signature in signatures.items()
+        },
         "checked": checks.report("tensorflow", measured, tolerance),
     }
+
+
+def _signatures_of(task, options):
+    """The `zoo.deploy.signatures.Signatures` of a task."""
+    if isinstance(task, ImageReader):
+        return ClassifierSignatures(task, options.top_k, options.dynamic_size)
+    if isinstance(task, TextReader):
+        return TextClassifierSignatures(task, options.top_k)
+    if isinstance(task, Translator):
+        return TranslatorSignatures(
+            task, options.n_best, options.beam_size, options.length_penalty, options.sentences
+        )
+    return GeneratorSignatures(
+        task, options.n_best, options.beam_size, options.length_penalty, options.max_new_tokens
+    )
+
+
+def _described(spec):
+    return tensor(spec.dtype.name, *spec.shape)
 
 
 def _write_warm_up_requests(folder, name, inputs):
     """Writes requests that a server makes before it is ready: `inputs`, repeated to full batches.
 
-    Source: TensorFlow Serving, "SavedModel Warmup" (tensorflow.org/tfx/serving), and its
-    `PredictionLog`, whose fields are written here by number: the export needs TensorFlow alone.
+    Source: TensorFlow Serving, "SavedModel Warmup" (tensorflow.org/tfx/serving). The fields of its
+    `PredictionLog` are written by number, as its package is not needed for anything else.
     """
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir()
     spec = _field(3, b"serving_default")  # ModelSpec.signature_name
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for rows in BATCH_SIZES:  # that searches are compiled for
-            tensor = tf.make_tensor_proto(inputs * rows).SerializeToString()
-            item = _field(1, name.encode()) + _field(2, tensor)
+        for rows in BATCH_SIZES:  # for which searches are compiled
+            values = tf.make_tensor_proto(inputs * rows).SerializeToString()
+            item = _field(1, name.encode()) + _field(2, values)
             request = _field(1, spec) + _field(2, item)  # PredictRequest.model_spec, .inputs
             writer.write(_field(6, _field(1, request)))  # PredictionLog.predict_log.request
 
@@ -79,7 +98,10 @@ def _field(number, content):
 
 
 def _largest_difference(found, inputs, expected, is_exact):
-    """The largest difference from expected numbers; in float32, texts must also be expected."""
+    """Compares the outputs of the SavedModel with the expected answers, see `Signatures`.
+
+    Returns the largest difference of numbers. If `is_exact`, texts and labels must be the same.
+    """
     found = {name: output.numpy() for name, output in found.items()}
     error = max(found.pop("error")).decode()
     if error:

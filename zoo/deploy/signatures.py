@@ -4,6 +4,8 @@ Axes: B texts, N answers to a text, T tokens.
 """
 
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,14 +17,30 @@ TEXTS = tf.TensorSpec([None], tf.string, "texts")
 _UNCOMPILED = "the same without XLA, for servers that do not support it; slower"
 
 
+class Signature(NamedTuple):
+    """A function of a SavedModel.
+
+    Fields:
+        function: function of tensors that returns {name: tensor}.
+        inputs: list of the `tf.TensorSpec` of each input.
+        what: its description for export.json.
+    """
+
+    function: Callable
+    inputs: list
+    what: str
+
+
 class Signatures:
     """Functions for a SavedModel that runs with TensorFlow, and tensorflow-text if it takes texts.
 
     An invalid item does not affect the others in its batch: its `error` says why, its strings are
-    empty and its numbers are 0. A subclass has two methods: `functions` returns {signature:
-    (function, `TensorSpec` of each input, description)}; `examples` returns a few inputs of the
-    default signature, with the first of which a server warms up, and the expected answers: for each
-    input a list of (text or label, score or probability), the best first.
+    empty and its numbers are 0. A subclass has two methods:
+
+    - `signatures` returns {name: `Signature`}.
+    - `examples` returns a few inputs of the default signature, and the expected answers: for each
+      input a list of (text or label, score or probability), the best first; or features [B, E].
+      A server warms up with the first input.
 
     Args:
         task: `zoo.tasks.task.Task`.
@@ -36,7 +54,8 @@ class Signatures:
     summands = 1
 
     def __init__(self, task, *text_graphs):
-        self._task, self._model = task, task.model
+        self._task = task
+        self._model = task.model
         self.tracked = tf.Module()
         self.tracked.weights = [variable.value for variable in task.model.weights]
         self.tracked.texts = text_graphs
@@ -56,7 +75,8 @@ class TextSignatures(Signatures):
 
     def __init__(self, task, limit, *text_graphs):
         super().__init__(task, *text_graphs)
-        self._limit, self._special = limit, task.special_tokens
+        self._limit = limit
+        self._special = task.special_tokens
 
     def _encode(self, text_graph, texts, start=(), end=()):
         """Tokenizes texts, string [B], with control ids at the beginning and at the end.
@@ -70,19 +90,17 @@ class TextSignatures(Signatures):
         ids = text_graph.encode(tf.where(huge, "", texts))
         count = tf.cast(ids.row_lengths(), tf.int32) + len(start) + len(end)
         too_long = huge | (count > self._limit)
-        size, count = tf.strings.as_string(size), tf.strings.as_string(count)
-        amount = tf.where(huge, size + " bytes", count + " tokens")
-        error = "The text is too long: it has " + amount
+        bytes_text = tf.strings.as_string(size) + " bytes"
+        tokens_text = tf.strings.as_string(count) + " tokens"
+        error = "The text is too long: it has " + tf.where(huge, bytes_text, tokens_text)
         error = tf.where(too_long, error + f". The maximum is {self._limit} tokens.", "")
         kept = ids.with_values(tf.repeat(~too_long, ids.row_lengths()))
-        before, after = (
-            tf.tile(tf.constant([control], tf.int32), [tf.size(texts), 1])
-            for control in (start, end)
-        )
+        before = tf.tile(tf.constant([start], tf.int32), [tf.size(texts), 1])
+        after = tf.tile(tf.constant([end], tf.int32), [tf.size(texts), 1])
         return tf.concat([before, tf.ragged.boolean_mask(ids, kept), after], axis=1), error
 
     def _computed(self, function, sides, error, results, buffer_length=0):
-        """Computes results of texts without an error, in groups with the same padded width.
+        """Computes results of the texts without an error, in groups with the same padded width.
 
         Args:
             function: function of the indices of the texts in a group, and of int32 [group, T] for
@@ -138,8 +156,9 @@ class TextSignatures(Signatures):
             places = tf.range(rows) % tf.size(group)
             found = search(tf.gather(group, places), tf.gather(tokens, places))
             tokens, _, scores = (part[: tf.size(group), :count] for part in found)
-            is_text = tf.reduce_all(tokens[..., None] != control, axis=-1)
-            texts, exists = decode(tf.where(is_text, tokens, -1)), tf.math.is_finite(scores)
+            is_text = tf.reduce_all(tokens[..., None] != control, axis=-1)  # [group, N, T]
+            texts = decode(tf.where(is_text, tokens, -1))  # [group, N]
+            exists = tf.math.is_finite(scores)
             return [tf.where(exists, texts, ""), tf.where(exists, scores, 0.0)]
 
         shape = (tf.size(error), count)
@@ -148,25 +167,34 @@ class TextSignatures(Signatures):
 
     def _dense(self, tokens, width=None):
         """Pads ragged tokens to int32 [B, T]; T is `width`, or by default the longest length."""
-        return tokens.to_tensor(self._special.pad, shape=None if width is None else [-1, width])
+        shape = None if width is None else [-1, width]
+        return tokens.to_tensor(self._special.pad, shape)
 
 
-def search_signatures(answer, search, specs, what):
-    """Two signatures of ``answer(texts, search)``: with a search that XLA compiles, and without."""
+def search_signatures(answer, search, inputs, what):
+    """Returns two signatures of texts: with a search that XLA compiles, and without XLA.
 
-    def signature(jit_compile):
-        graph = tf.function(search, specs, autograph=False, jit_compile=jit_compile)
-        return functools.partial(answer, search=graph), [TEXTS]
+    Args:
+        answer: function of texts, string [B], and a search that returns the outputs.
+        search: the search, a function of tensors.
+        inputs: list of the `tf.TensorSpec` of each argument of `search`.
+        what: description of the signatures.
+    """
+
+    def with_search(jit_compile):
+        graph = tf.function(search, inputs, autograph=False, jit_compile=jit_compile)
+        return functools.partial(answer, search=graph)
 
     return {
-        "serving_default": (*signature(tasks.JIT_COMPILE), what),
-        "uncompiled": (*signature(None), _UNCOMPILED),
+        "serving_default": Signature(with_search(tasks.JIT_COMPILE), [TEXTS], what),
+        "uncompiled": Signature(with_search(None), [TEXTS], _UNCOMPILED),
     }
 
 
 def example_texts(tokenizer, limit):
     """Returns random and unusual texts of at most `limit` tokens."""
-    spelled, random = tokenizer.token_bytes, np.random.default_rng(0)
+    random = np.random.default_rng(0)
+    spelled = tokenizer.token_bytes
     known = [id for id, piece in enumerate(spelled) if piece]
     learned = [id for id in known if len(spelled[id]) > 1] or known
     ids = [random.choice(learned, length) for length in (1, 3, 5, 8)]

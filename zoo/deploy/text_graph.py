@@ -48,8 +48,14 @@ class TextGraph(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
-        self._vocab_size, self._space = tokenizer.vocab_size, tokenizer.space
-        self._removed = "^ +| +$" if tokenizer.strips else "^ " if tokenizer.adds_space else ""
+        self._vocab_size = tokenizer.vocab_size
+        self._space = tokenizer.space
+        if tokenizer.strips:
+            self._removed = "^ +| +$"
+        elif tokenizer.adds_space:
+            self._removed = "^ "
+        else:
+            self._removed = ""
         self.longest_token = max(_LONGEST_TOKEN, *map(len, tokenizer.token_bytes))
         with tf.device("CPU"):
             self._graph = _GRAPHS[tokenizer.kind](tokenizer)
@@ -82,7 +88,9 @@ class TextGraph(tf.Module):
             known = tf.where((ids >= 0) & (ids < self._vocab_size), ids, self._vocab_size)
             texts = utf8(tf.strings.reduce_join(tf.gather(self._spelled, known), axis=-1))
             texts = tf.strings.regex_replace(texts, self._space, " ")
-            return tf.strings.regex_replace(texts, self._removed, "") if self._removed else texts
+            if self._removed:
+                texts = tf.strings.regex_replace(texts, self._removed, "")
+            return texts
 
 
 class SentencePieces(tf.Module):
@@ -90,13 +98,17 @@ class SentencePieces(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__()
-        self._language_prefixes, vocab = tokenizer.language_prefixes, tokenizer.vocab
-        self._library = _library(tokenizer.model, tf.int32 if vocab is None else tf.string)
-        self._ids = None
-        if vocab is not None:
-            entries = [[*vocab], [*vocab.values()], tf.string, tf.int64]
-            initializer = tf.lookup.KeyValueTensorInitializer(*entries)
-            self._ids = tf.lookup.StaticHashTable(initializer, tokenizer.unknown)
+        self._language_prefixes = tokenizer.language_prefixes
+        vocab = tokenizer.vocab
+        if vocab is None:
+            self._library = _library(tokenizer.model, tf.int32)
+            self._ids = None
+        else:
+            self._library = _library(tokenizer.model, tf.string)
+            table = tf.lookup.KeyValueTensorInitializer(
+                [*vocab], [*vocab.values()], tf.string, tf.int64
+            )
+            self._ids = tf.lookup.StaticHashTable(table, tokenizer.unknown)
 
     def __call__(self, texts):
         if not self._language_prefixes:
@@ -106,7 +118,9 @@ class SentencePieces(tf.Module):
             texts = tf.strings.substr(texts, tf.strings.length(code), tf.strings.length(texts))
             code = tf.ragged.boolean_mask(code[:, None], (code != "")[:, None])
             pieces = tf.concat([code, self._library.tokenize(texts)], axis=1)
-        return pieces if self._ids is None else pieces.with_values(self._ids.lookup(pieces.values))
+        if self._ids is None:
+            return pieces
+        return pieces.with_values(self._ids.lookup(pieces.values))
 
 
 def _library(model, out_type):
@@ -207,7 +221,8 @@ def _byte_pair_model(tokenizer):
     model = sentencepiece_model_pb2.ModelProto()
     model.trainer_spec.model_type = model.trainer_spec.BPE
     normalizer = model.normalizer_spec
-    normalizer.add_dummy_prefix = normalizer.remove_extra_whitespaces = False
+    normalizer.add_dummy_prefix = False
+    normalizer.remove_extra_whitespaces = False
     normalizer.escape_whitespaces = False
     for id in range(tokenizer.vocab_size):
         token = tokenizer.tokens[id]
@@ -221,6 +236,7 @@ def _byte_pair_model(tokenizer):
 
 
 def utf8(texts):
+    """Replaces invalid UTF-8 by U+FFFD."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 

@@ -1,12 +1,19 @@
 """SavedModel signatures of a translator: texts to translations.
 
-Axes: B texts, N translations of a text, S source tokens, T target tokens.
+Axes: B texts, M parts of all texts that are translated, N translations of a text, S source tokens,
+T target tokens.
 """
 
 import tensorflow as tf
 
 from zoo.deploy.layout_graph import Layout, join_parts, split_sentences
-from zoo.deploy.signatures import TEXTS, TextSignatures, example_texts, search_signatures
+from zoo.deploy.signatures import (
+    TEXTS,
+    Signature,
+    TextSignatures,
+    example_texts,
+    search_signatures,
+)
 from zoo.deploy.text_graph import TextGraph, utf8
 from zoo.text.sentencepiece import LANGUAGE
 
@@ -26,44 +33,60 @@ class TranslatorSignatures(TextSignatures):
     """
 
     def __init__(self, translator, n_best, beam_size, length_penalty, sentences=True):
-        self._n_best, self._beam_size, self._alpha = n_best, beam_size, length_penalty
+        self._n_best = n_best
+        self._beam_size = beam_size
+        self._length_penalty = length_penalty
         self._sentences = sentences
-        source, target = translator.source_tokenizer, translator.target_tokenizer
-        self._source_text = self._target_text = TextGraph(source)
+        source = translator.source_tokenizer
+        target = translator.target_tokenizer
+        self._source_text = TextGraph(source)
+        self._target_text = self._source_text
         if source.with_prefix() != target.with_prefix():
             self._target_text = TextGraph(target)
-        graphs = self._source_text, self._target_text
-        super().__init__(translator, translator.model.max_length, *graphs)
+        super().__init__(
+            translator, translator.model.max_length, self._source_text, self._target_text
+        )
 
-    def functions(self):
-        pair = [TEXTS, tf.TensorSpec([None], tf.string, "translations")]
-        attention = "texts and translations to cross-attention weights"
-        tokens = [tf.TensorSpec([None, None], tf.int32)]
-        return {
-            **search_signatures(self.translate, self._search, tokens, "texts to translations"),
-            "attention": (self.attention, pair, attention),
-        }
+    def signatures(self):
+        tokens = tf.TensorSpec([None, None], tf.int32)
+        signatures = search_signatures(
+            self.translate, self._search, [tokens], "texts to translations"
+        )
+        signatures["attention"] = Signature(
+            self.attention,
+            [TEXTS, tf.TensorSpec([None], tf.string, "translations")],
+            "texts and translations to cross-attention weights",
+        )
+        return signatures
 
     def examples(self):
         texts = example_texts(self._task.source_tokenizer, self._limit - 1)
-        texts += ["\n ".join(texts[:2])] * self._sentences
-        search = self._n_best, self._beam_size, self._alpha
-        return texts, self._task.n_best(texts, *search, sentences=self._sentences)
+        if self._sentences:
+            texts.append("\n ".join(texts[:2]))
+        answers = self._task.n_best(
+            texts,
+            self._n_best,
+            self._beam_size,
+            self._length_penalty,
+            sentences=self._sentences,
+        )
+        return texts, answers
 
     def translate(self, texts, search):
         """Translates texts, string [B], by a search, a function of int32 [group, S]."""
-        (texts, codes), size = self._codes(utf8(texts)), tf.size(texts)
+        size = tf.size(texts)
+        texts, codes = self._codes(utf8(texts))
         if self._sentences:
             layout = split_sentences(texts)
         else:
             is_blank = tf.strings.regex_full_match(texts, _BLANK)
             places = tf.where(~is_blank)[:, 0]
             layout = Layout(tf.where(is_blank, "", texts), tf.range(size), places)
-        counts = tf.math.bincount(layout.of_parts(tf.range(size)), minlength=size)
-        parts = layout.of_parts(codes) + tf.gather(layout.fields, layout.places)
+        counts = tf.math.bincount(layout.of_parts(tf.range(size)), minlength=size)  # [B]
+        parts = layout.of_parts(codes) + tf.gather(layout.fields, layout.places)  # [M]
         tokens, error = self._source(parts)
-        too_many = f"The text has more than {_MAX_SENTENCES} sentences."
-        error = tf.where(layout.of_parts(counts) > _MAX_SENTENCES, too_many, error)
+        too_many = layout.of_parts(counts) > _MAX_SENTENCES
+        error = tf.where(too_many, f"The text has more than {_MAX_SENTENCES} sentences.", error)
         translations, scores = self._searched(
             lambda _, tokens: search(tokens),
             tokens,
@@ -76,7 +99,7 @@ class TranslatorSignatures(TextSignatures):
         return {"translations": translations, "scores": scores, "error": error}
 
     def _codes(self, texts):
-        """Splits language codes off texts, see `zoo.text.encoding`: (texts, codes)."""
+        """Splits texts, string [B], after their language codes: (texts, codes)."""
         if not self._task.source_tokenizer.language_prefixes:
             return texts, tf.fill(tf.shape(texts), "")
         codes = tf.strings.regex_replace(texts, f"(?s)^({LANGUAGE.pattern} *)?.*", r"\1")
@@ -84,30 +107,37 @@ class TranslatorSignatures(TextSignatures):
 
     def attention(self, texts, translations):
         """Returns the cross-attention weights, averaged over blocks and heads."""
-        sizes = tf.size(texts), tf.size(translations)
-        same = tf.debugging.assert_equal(*sizes, "Each text needs one translation.")
+        same = tf.debugging.assert_equal(
+            tf.size(texts), tf.size(translations), "Each text needs one translation."
+        )
         with tf.control_dependencies([same]):
             source, source_error = self._source(texts)
         target, target_error = self._encode(
             self._target_text, translations, self._special.prefix, [self._special.end]
         )
         error = tf.where(source_error == "", target_error, source_error)
-        tokens = [self._dense(side) for side in (target, source)]
-        sizes = [tf.shape(side)[1] for side in tokens]
+        target_ids = self._dense(target)  # [B, T]
+        source_ids = self._dense(source)  # [B, S]
+        target_length = tf.shape(target_ids)[1]
+        source_length = tf.shape(source_ids)[1]
+
+        def weights_of_group(_, source, target):
+            return [_fit(self._task.attention(source, target), target_length, source_length)]
 
         [weights] = self._computed(
-            lambda _, *pairs: [_fit(self._task.attention(*pairs), *sizes)],
+            weights_of_group,
             [source, target],
             error,
-            [tf.zeros([tf.size(texts), *sizes])],
-        )
-        valid = (error == "")[:, None]
-        real = [valid & (side != self._special.pad) for side in tokens]
-        shown = real[0][:, :, None] & real[1][:, None, :]
+            [tf.zeros([tf.size(texts), target_length, source_length])],
+        )  # [B, T, S]
+        is_valid = (error == "")[:, None]
+        is_target = is_valid & (target_ids != self._special.pad)
+        is_source = is_valid & (source_ids != self._special.pad)
+        shown = is_target[:, :, None] & is_source[:, None, :]  # [B, T, S]
         return {
             "attention": tf.where(shown, weights, 0.0),
-            "source_tokens": _labels(self._task.source_tokenizer, tokens[1], real[1]),
-            "target_tokens": _labels(self._task.target_tokenizer, tokens[0], real[0]),
+            "source_tokens": _labels(self._task.source_tokenizer, source_ids, is_source),
+            "target_tokens": _labels(self._task.target_tokenizer, target_ids, is_target),
             "error": error,
         }
 
@@ -117,8 +147,14 @@ class TranslatorSignatures(TextSignatures):
         if length is None:
             least = max(options.min_length, options.min_new_tokens + 1)
             length = tf.minimum(tf.maximum(2 * tf.shape(source)[1], least), self._limit)
-        settings = {"beam_size": self._beam_size, "best_only": self._n_best == 1}
-        return self._task.search(source, self._alpha, length, options=options, **settings)
+        return self._task.search(
+            source,
+            self._length_penalty,
+            length,
+            beam_size=self._beam_size,
+            options=options,
+            best_only=self._n_best == 1,
+        )
 
     def _source(self, texts):
         prefix = self._task.source_tokenizer.prefix
@@ -132,5 +168,5 @@ def _labels(tokenizer, ids, shown):
 
 
 def _fit(values, rows, columns):
-    """Crops the last two axes, or pads them with 0."""
+    """Crops [B, T, S] to [B, rows, columns], or pads it with 0."""
     return tf.RaggedTensor.from_tensor(values, ragged_rank=2).to_tensor(shape=[-1, rows, columns])

@@ -18,8 +18,6 @@ import ctranslate2
 import sentencepiece
 from layout import join_sentences, split_sentences  # the file beside this one
 
-_SEARCH = ("n_best", "beam_size", "length_penalty", "max_length")
-
 
 class Translator:
     """Translates texts.
@@ -32,10 +30,8 @@ class Translator:
     def __init__(self, folder=pathlib.Path(__file__).parent, **options):
         folder = pathlib.Path(folder)
         self.settings = json.loads((folder / "export.json").read_text("utf-8"))["search"]
-        self.source, self.target = (
-            sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
-            for side in ("source", "target")
-        )
+        self.source = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+        self.target = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
         self.model = ctranslate2.Translator(str(folder), **options)
 
     def __call__(self, texts, sentences=None, **options):
@@ -50,20 +46,26 @@ class Translator:
         Returns:
             The best translation of each text, a list of str.
         """
-        sentences = self.settings["sentences"] if sentences is None else sentences
+        if sentences is None:
+            sentences = self.settings["sentences"]
         layouts = [split_sentences(text) if sentences else ["", text, ""] for text in texts]
-        found = self.n_best([part for fields in layouts for part in fields[1::2]], **options)
-        found = iter([best for [(best, _), *_] in found])
-        return [join_sentences(fields, [next(found) for _ in fields[1::2]]) for fields in layouts]
+        parts = [part for fields in layouts for part in fields[1::2]]
+        best = iter([answers[0][0] for answers in self.n_best(parts, **options)])
+        return [join_sentences(fields, [next(best) for _ in fields[1::2]]) for fields in layouts]
 
-    def n_best(self, texts, **options):
+    def n_best(
+        self, texts, n_best=None, beam_size=None, length_penalty=None, max_length=None, **options
+    ):
         """Translates texts as they are, with several translations each.
 
         Args:
             texts: list of str; a blank text has one translation.
-            **options: `n_best`, the number of translations, `beam_size`, `length_penalty` and
-                `max_length`, by default those of export.json; and other arguments of
-                `ctranslate2.Translator.translate_batch`.
+            n_best: number of translations.
+            beam_size: beam size, at least `n_best`.
+            length_penalty: length penalty.
+            max_length: maximum number of tokens of a translation.
+            **options: other arguments of `ctranslate2.Translator.translate_batch`. The defaults of
+                all options are in export.json.
 
         Returns:
             For each text a list of (translation, score), the best first.
@@ -72,7 +74,16 @@ class Translator:
             ValueError: if a text has more tokens than the maximum of the model.
         """
         settings = self.settings
-        n, beam_size, alpha, length = (options.pop(name, settings[name]) for name in _SEARCH)
+        if n_best is None:
+            n_best = settings["n_best"]
+        if beam_size is None:
+            beam_size = settings["beam_size"]
+        if length_penalty is None:
+            length_penalty = settings["length_penalty"]
+        if max_length is None:
+            max_length = settings["max_length"]
+        if settings["forced_eos"]:  # which CTranslate2 adds after the last token
+            max_length -= 1
         rows = [
             [*settings["source_prefix"], *pieces, settings["end"]]
             for pieces in self.source.encode(texts, out_type=str)
@@ -83,25 +94,27 @@ class Translator:
                 f"A text is too long: it has {len(longest)} tokens, and the maximum is "
                 f"{settings['max_length']}. It begins: {texts[rows.index(longest)][:60]!r}."
             )
-        found = self.model.translate_batch(
+        results = self.model.translate_batch(
             rows,
-            target_prefix=[settings["target_prefix"]] * len(rows),
+            target_prefix=[settings["target_prefix"] for _ in rows],
             max_batch_size=32,
-            beam_size=max(beam_size, n),
-            num_hypotheses=n,
-            length_penalty=alpha,
+            beam_size=max(beam_size, n_best),
+            num_hypotheses=n_best,
+            length_penalty=length_penalty,
             max_input_length=0,  # no limit; otherwise, longer texts would be truncated
-            max_decoding_length=length - settings["forced_eos"],
+            max_decoding_length=max_length,
             suppress_sequences=[[token] for token in settings["suppressed"]],
             return_scores=True,
-            **{**settings["options"], **options},
+            **(settings["options"] | options),
         )
-        return [
-            [(self._text(tokens), score) for tokens, score in zip(one.hypotheses, one.scores)]
-            if text.strip()
-            else [("", 0.0)]
-            for text, one in zip(texts, found)
-        ]
+        answers = []
+        for text, result in zip(texts, results):
+            if text.strip():
+                found = zip(result.hypotheses, result.scores)
+                answers.append([(self._text(tokens), score) for tokens, score in found])
+            else:
+                answers.append([("", 0.0)])
+        return answers
 
     def _text(self, tokens):
         tokens = tokens[len(self.settings["target_prefix"]) :]
@@ -117,10 +130,16 @@ def main():
     parser.add_argument("--beam-size", type=int)
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--sentences", action=argparse.BooleanOptionalAction)
-    options = {k: v for k, v in vars(parser.parse_args()).items() if v is not None}
-    texts = options.pop("texts") or [line.rstrip("\n") for line in sys.stdin]
+    args = parser.parse_args()
+    texts = args.texts or [line.rstrip("\n") for line in sys.stdin]
     try:
-        print(*Translator()(texts, **options), sep="\n")
+        translations = Translator()(
+            texts,
+            sentences=args.sentences,
+            beam_size=args.beam_size,
+            length_penalty=args.length_penalty,
+        )
+        print(*translations, sep="\n")
     except ValueError as error:
         parser.exit(2, f"error: {error}\n")
 
