@@ -88,8 +88,9 @@ class GeneratorSignatures(TextSignatures):
     def sample(self, texts, temperature, top_p, seed):
         """Draws continuations of texts, string [B]; the other inputs are also [B]."""
         # It is not compiled by XLA, which sorts logits more slowly.
+        size = tf.size(texts)
         checks = [
-            tf.debugging.assert_equal(tf.size(values), tf.size(texts), _EACH)
+            tf.debugging.assert_equal(tf.size(values), size, _EACH)
             for values in (temperature, top_p, seed)
         ]
         with tf.control_dependencies(checks):

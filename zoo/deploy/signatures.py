@@ -168,7 +168,7 @@ class TextSignatures(Signatures):
     def _dense(self, tokens, width=None):
         """Pads ragged tokens to int32 [B, T]; T is `width`, or by default the longest length."""
         shape = None if width is None else [-1, width]
-        return tokens.to_tensor(self._special.pad, shape)
+        return tokens.to_tensor(self._special.pad, shape=shape)
 
 
 def search_signatures(answer, search, inputs, what):
