@@ -122,6 +122,17 @@ def test_links_lead_somewhere(page):
             assert not anchor or anchor in anchors((page.parent / path) if path else page), target
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_paths_and_names_in_them_exist(page):
+    """Such as `zoo/layers/rotary.py`, or `SIZES` in the file that a row of a table names next."""
+    text = (ROOT / page).read_text()
+    paths = re.findall(r"`((?:zoo|tests|recipes|benchmarks)/[\w/]+(?:\.\w+)?)`", text)
+    assert page != "CONTRIBUTING.md" or len(paths) > 50
+    assert not [path for path in paths if not (ROOT / path).exists()]
+    for name, path in re.findall(r"`(\w+)`(?: and a \w+)? (?:in|of) `(\w[\w/]+\.py)`", text):
+        assert re.search(rf"\b{name}\b", (ROOT / path).read_text()), (name, path)
+
+
 def test_names_in_the_docs_exist():
     """The changelog also names what there was, and the tutorial what it adds."""
     pages = {*ROOT.glob("*.md"), *DOCS.glob("*.md")}
