@@ -115,8 +115,8 @@ class TextReader(TextTask):
             )
         return [truncated(row, limit) for row in rows]
 
-    def outputs(self, texts, too_long="error"):
-        """The outputs for texts: float32 [B, num_outputs]; see `__call__`."""
+    def _outputs(self, texts, too_long):
+        """The outputs for texts: float32 [B, num_outputs]."""
         rows = [[tokens] for tokens in self.encode(texts, too_long)]
 
         def compute(batch):
@@ -304,4 +304,4 @@ class TextClassifier(Classifier, TextReader):
 
     def probabilities(self, texts, too_long="error"):
         """The probability of each class for each text: float32 [B, classes]; see `__call__`."""
-        return self.outputs(texts, too_long)
+        return self._outputs(texts, too_long)

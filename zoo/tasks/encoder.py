@@ -97,7 +97,7 @@ class TextEncoder(Encoder, TextReader):
         Raises:
             TaskError: if `texts` is not a list of str, a text is too long, or outputs are NaN.
         """
-        return self.outputs(texts, too_long)
+        return self._outputs(texts, too_long)
 
     def similarity(self, a, b, too_long="error"):
         """The cosine similarity of each text of `a` and each text of `b`.
