@@ -89,22 +89,8 @@ def check_config_is_complete(case):
 
 def own_arguments(cls):
     """The constructor's arguments beside those of every Keras layer: {name: inspect.Parameter}."""
-    if cls.__init__ is keras.layers.Layer.__init__:
-        return {}  # as in a layer without arguments
-    parameters = {}
-    for base in cls.__mro__:  # a constructor may pass on those of its base
-        if base in (keras.layers.Layer, keras.Model):
-            break
-        if "__init__" in vars(base):
-            own = inspect.signature(base.__init__).parameters
-            parameters = {**own, **parameters}
-            if inspect.Parameter.VAR_KEYWORD not in [x.kind for x in own.values()]:
-                break
-    return {
-        name: parameter
-        for name, parameter in parameters.items()
-        if name != "self" and parameter.kind != inspect.Parameter.VAR_KEYWORD
-    }
+    parameters = inspect.signature(cls).parameters
+    return {name: x for name, x in parameters.items() if x.kind != x.VAR_KEYWORD}
 
 
 def model_of(case):
