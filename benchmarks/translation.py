@@ -224,7 +224,7 @@ def zoo_training(model, sources, targets):
     trainer.compile(keras.optimizers.Adam(1e-4, epsilon=1e-8), SmoothedCrossEntropy(0.1))
     inputs = {"source": sources, "target": targets[:, :-1]}
     labels = targets[:, 1:]
-    weights = np.full(labels.shape, 1 / labels.size, "float32")
+    weights = np.ones(labels.shape, "float32")
     batches = without_autotuning(tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat())
     return lambda: trainer.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
 

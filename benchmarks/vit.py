@@ -157,9 +157,12 @@ def in_zoo(folder, sizes, precision, kind, batch_size):
     if kind == "inference":
         return in_keras(model, sizes, kind, batch_size)
     trainer = Trainer(model)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
     trainer.compile(keras.optimizers.AdamW(**OPTIMIZER), loss)
-    return training(trainer, batch(sizes, batch_size)[1:], np.full(batch_size, 1 / batch_size))
+    _, images, labels = batch(sizes, batch_size)
+    return training(trainer, (images, labels, np.ones(batch_size, "float32")))
 
 
 def in_keras_hub(folder, sizes, precision, **settings):
@@ -183,13 +186,12 @@ def in_keras(model, sizes, kind, batch_size):
     return training(model, (images, labels))
 
 
-def training(model, arrays, weights=None):
-    """A function that trains `model` with `fit` on one batch: (images, labels)."""
+def training(model, arrays):
+    """A function that trains `model` with `fit` on one batch: (images, labels), with weights."""
     import tensorflow as tf
 
     from zoo.data.worker_batches import without_autotuning
 
-    arrays = arrays if weights is None else (*arrays, weights.astype("float32"))
     batches = without_autotuning(tf.data.Dataset.from_tensors(arrays).repeat())
     return lambda: model.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
 
