@@ -131,10 +131,12 @@ class LogitsProcessor:
             repeated = repeated_ngrams(vocabulary, history, length, options.no_repeat_ngram_size)
             forbidden = forbidden | repeated  # [B, K, V]
         if options.min_length or options.min_new_tokens:
-            is_early = position < self.prefix_length + options.min_new_tokens
-            is_early = ops.reshape(is_early | (length < options.min_length), (-1, 1, 1))
+            is_early = position < self.prefix_length + options.min_new_tokens  # [], or [B, 1]
+            is_early = is_early | (length < options.min_length)
+            is_early = ops.reshape(is_early, (-1, 1, 1))  # [1, 1, 1] or [B, 1, 1]
             forbidden = forbidden | ((vocabulary == special.end) & is_early)
-        allowed = ops.where(forbidden & ~ops.isnan(logits), NEG_INF, logits)  # NaN is an error
+        forbidden = forbidden & ~ops.isnan(logits)  # [B, K, V]; NaN remains, and is an error
+        allowed = ops.where(forbidden, NEG_INF, logits)
 
         # 3. If nothing else is left, the hypothesis ends
         if options.no_repeat_ngram_size or options.suppress_tokens:
