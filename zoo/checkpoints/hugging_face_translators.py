@@ -1,4 +1,4 @@
-"""What Hugging Face's translation models share: names of tensors, settings and search."""
+"""What Hugging Face's translation models share: names of tensors, arguments and search."""
 
 import re
 
@@ -54,7 +54,7 @@ TABLE = {
     "output_bias": row("final_logits_bias"),
     "output_projection/kernel": linear(OUTPUT),
 }
-SETTINGS = {  # argument of `zoo.transformer`: its name in config.json
+ARGUMENTS = {  # argument of `zoo.transformer`: its name in config.json
     "source_vocab_size": "vocab_size",
     "embed_dim": "d_model",
     "num_layers": "encoder_layers",
@@ -69,7 +69,7 @@ SETTINGS = {  # argument of `zoo.transformer`: its name in config.json
 }
 
 
-def build(tensors, config, options, is_shared=True, table=None, ignored=(), **settings):
+def build(tensors, config, options, is_shared=True, table=None, ignored=(), **arguments):
     """Builds a Transformer and assigns its weights.
 
     Args:
@@ -78,7 +78,7 @@ def build(tensors, config, options, is_shared=True, table=None, ignored=(), **se
         options: options of `zoo.load`, arguments of `zoo.transformer` that override all others.
         is_shared: whether source and target have the same embedding.
         table: addition to `TABLE`.
-        **settings: arguments of `zoo.transformer` that config.json does not give.
+        **arguments: arguments of `zoo.transformer` that config.json does not give.
     """
     is_tied = config.get("tie_word_embeddings", True)
     # Shared tensors may be stored once, under any of their names.
@@ -96,8 +96,8 @@ def build(tensors, config, options, is_shared=True, table=None, ignored=(), **se
         shared = "all"
     else:
         shared = "target"
-    settings |= {ours: config[theirs] for ours, theirs in SETTINGS.items()}
-    settings |= {
+    arguments |= {ours: config[theirs] for ours, theirs in ARGUMENTS.items()}
+    arguments |= {
         "target_vocab_size": config.get("decoder_vocab_size") or config["vocab_size"],
         "dropout": config.get("dropout", 0.1),
         "attention_dropout": config.get("attention_dropout", 0.0),
@@ -106,7 +106,7 @@ def build(tensors, config, options, is_shared=True, table=None, ignored=(), **se
         "logits_bias": "final_logits_bias" in tensors,
         "epsilon": 1e-5,
     }
-    model = create_model(transformer, settings, options)
+    model = create_model(transformer, arguments, options)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
     assign(model, tensors, {**TABLE, **embeddings, **(table or {})}, ignored)
     return model

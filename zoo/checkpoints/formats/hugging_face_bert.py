@@ -33,7 +33,7 @@ TABLE = {
     **dense("pooler_layer", "pooler.dense"),
     **dense("head", "classifier"),
 }
-SETTINGS = {  # argument of `zoo.text_classifier`: its name in config.json, and its default there
+ARGUMENTS = {  # argument of `zoo.text_classifier`: its name in config.json, and its default there
     "vocab_size": ("vocab_size", 30522),
     "embed_dim": ("hidden_size", 768),
     "num_layers": ("num_hidden_layers", 12),
@@ -56,24 +56,24 @@ def recognizes(path, config):
 def load(folder, config, tensors, options):
     """Loads the model of a folder; options are arguments of `zoo.text_classifier`."""
     check_settings(folder / "config.json", config, FIXED)
-    settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
-    settings["activation"] = activation(folder, {"hidden_act": "gelu", **config})
+    arguments = {ours: config.get(*theirs) for ours, theirs in ARGUMENTS.items()}
+    arguments["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     tensors = tensors.renamed(_renamed)
-    settings["pooler"] = "pooler.dense.weight" in tensors
+    arguments["pooler"] = "pooler.dense.weight" in tensors
     names = _class_names(folder, config, tensors, options)
     names, is_new_head = head_classes(tensors, names, options)
     [size, _] = tensors.shape(ANCHOR, 2)
     lower_case = False
     if not names:
-        encoder = _sentence_encoder(folder, settings["max_length"])
+        encoder = _sentence_encoder(folder, arguments["max_length"])
         lower_case = encoder.lower_case
-        settings["pool"] = encoder.pool
-        settings["pooler"] = False
-        settings["max_length"] = encoder.max_length
+        arguments["pool"] = encoder.pool
+        arguments["pooler"] = False
+        arguments["max_length"] = encoder.max_length
     tokenizer, special = bert_wordpiece(folder, size, lower_case)
-    settings["num_classes"] = len(names)
-    settings["pad_id"] = special.pad
-    model = create_model(text_classifier, settings, options)
+    arguments["num_classes"] = len(names)
+    arguments["pad_id"] = special.pad
+    model = create_model(text_classifier, arguments, options)
     table = TABLE
     if not names:
         positions = changed(TABLE[POSITIONS], lambda x: x[: model.max_length])

@@ -28,7 +28,7 @@ TABLE = {
     **norm("decoder_norm", "ln_f"),
     "output_projection/kernel": linear(OUTPUT),
 }
-SETTINGS = {  # argument of `zoo.causal_lm`: its name in config.json, and its default there
+ARGUMENTS = {  # argument of `zoo.causal_lm`: its name in config.json, and its default there
     "vocab_size": ("vocab_size", 50257),
     "max_length": ("n_positions", 1024),
     "embed_dim": ("n_embd", 768),
@@ -55,14 +55,14 @@ def recognizes(path, config):
 def load(folder, config, tensors, options):
     """Loads the text generator of a folder; options are arguments of `zoo.causal_lm`."""
     check_settings(folder / "config.json", config, FIXED)
-    settings = {ours: config.get(*theirs) for ours, theirs in SETTINGS.items()}
-    settings["activation"] = activation(folder, {"activation_function": "gelu_new", **config})
+    arguments = {ours: config.get(*theirs) for ours, theirs in ARGUMENTS.items()}
+    arguments["activation"] = activation(folder, {"activation_function": "gelu_new", **config})
     # Shared tensors may be stored once, under any of their names.
-    is_stored = EMBEDDING in tensors or not settings["tie_weights"]
+    is_stored = EMBEDDING in tensors or not arguments["tie_weights"]
     embedding = EMBEDDING if is_stored else OUTPUT
     [size, _] = tensors.shape(embedding, 2)
     tokenizer, add_start_token = byte_level_bpe(folder, size)
-    model = create_model(causal_lm, settings, options)
+    model = create_model(causal_lm, arguments, options)
     table = {**TABLE, "decoder_embedding/tokens/embeddings": same(embedding)}
     assign(model, tensors, table, IGNORED)
     special = _special(folder, config)

@@ -16,7 +16,7 @@ ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"
 IGNORED = (r"model\.(en|de)coder\.embed_positions\.weight",)  # sinusoids
 UNKNOWN = "<unk>"
 CONTROL = ("</s>", "<unk>", "<pad>")
-# The values of settings that have no counterpart in config.json.
+# The values of arguments that have no counterpart in config.json.
 REQUIRED = {
     "norm": "post",
     "key_dim": None,
@@ -141,7 +141,7 @@ def _config(translator):
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
-        **{theirs: getattr(model, ours) for ours, theirs in translators.SETTINGS.items()},
+        **{theirs: getattr(model, ours) for ours, theirs in translators.ARGUMENTS.items()},
         "decoder_vocab_size": model.target_vocab_size,
         "num_hidden_layers": model.num_layers,
         "decoder_layers": len(model.decoder_blocks),
