@@ -143,8 +143,8 @@ class Norms(keras.callbacks.Callback):
     def divergence(self, step):
         """Describes the norms of a run that diverges: a sentence for the error message.
 
-        It names the first step from which on the norm of the gradients was more than ten times the
-        median of those before.
+        It names the step from which on the norm of the gradients was more than ten times the median
+        before.
 
         Args:
             step: number of steps done, the last of which has a loss that is not finite.
@@ -152,16 +152,16 @@ class Norms(keras.callbacks.Callback):
         self._read(step)
         norms = [norm for _, norm in self._measured]
         first = len(norms) - 1
-        while first > 1 and not norms[first - 1] <= 10 * statistics.median(norms[: first - 1]):
+        while first > 1 and _has_exploded(norms[first - 1], norms[: first - 1]):
             first -= 1
-        at, norm = self._measured[first]
-        before = "none was measured before"
-        if first:
-            before = f"the median before was {statistics.median(norms[:first]):.3g}"
-        weights = f"the norm of the weights is {float(global_norm(self._weights())):.3g}"
-        if self._first_step:
-            weights += f", at the end of the last epoch it was {self.values['weight_norm']:.3g}"
-        return f"The norm of the gradients was {norm:.3g} in step {at:,}, {before}; {weights}."
+        exploded_at, norm = self._measured[first]
+        sentence = f"The norm of the gradients was {norm:.3g} in step {exploded_at:,}"
+        if first > 0:
+            sentence += f", the median before was {statistics.median(norms[:first]):.3g}"
+        sentence += f"; the norm of the weights is {float(global_norm(self._weights())):.3g}"
+        if self._first_step > 0:
+            sentence += f", at the end of the last epoch it was {self.values['weight_norm']:.3g}"
+        return sentence + "."
 
     def _read(self, step):
         norm = float(self.model.gradient_norm.numpy())
@@ -170,6 +170,10 @@ class Norms(keras.callbacks.Callback):
 
     def _weights(self):
         return [tf.convert_to_tensor(v.value) for v in self.model.trainable_variables]
+
+
+def _has_exploded(norm, before):
+    return not math.isfinite(norm) or norm > 10 * statistics.median(before)
 
 
 class PatchDropoutRates(keras.callbacks.Callback):
