@@ -32,8 +32,8 @@ class Trainer(compat.TrainingModel):
     tuple of batches whose gradients are summed. The loss of an update is the one that Keras
     computes for all of its rows as one batch, with Keras's reductions: "sum_over_batch_size", "sum"
     or "mean_with_sample_weight", as `zoo.data.worker_batches` explains. The reported loss is the
-    mean over all rows, or the weighted mean over all items; of sums, it is the mean over the steps,
-    by their numbers of rows.
+    mean over the rows of an epoch, as in Keras; with "mean_with_sample_weight", it is the weighted
+    mean over its items.
 
     Args:
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
@@ -229,9 +229,9 @@ class Trainer(compat.TrainingModel):
         return self._logs(loss, data)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Returns what the rows of a part, with `RowWeights`, add to the loss of their update.
+        """Returns what a part of the rows adds to the loss of an update; weights are `RowWeights`.
 
-        The replicas and the batches of an update also share the regularization losses equally.
+        The parts share the regularization losses equally.
         """
         replicas = self.distribute_strategy.num_replicas_in_sync
         weights = weights_of_part(sample_weight, self._reduction, replicas)
@@ -287,7 +287,7 @@ class Trainer(compat.TrainingModel):
         """Updates the reported loss with that of this replica; returns the metrics."""
         replicas = self.distribute_strategy.num_replicas_in_sync
         rows = batch[2]
-        # what the loss of the whole update is a mean over; the replicas share it equally
+        # The number of rows or the sum of weights of the whole update; replicas share it equally.
         count = rows.total if self._reduction == "mean_with_sample_weight" else rows.rows
         self.metrics[0].update_state(loss * replicas, sample_weight=count[0] / replicas)
         logs = self.get_metrics_result()
