@@ -97,6 +97,8 @@ def test_the_input_of_the_head(settings):
         assert model.encoder_norm is None
         pooled = model.head_norm(pooled)
     np.testing.assert_allclose(numpy(model.pooled_features(IMAGES)), numpy(pooled), atol=TOLERANCE)
+    logits = model.logits(model.pooled(model.encode(IMAGES)))
+    np.testing.assert_allclose(numpy(model(IMAGES)), numpy(logits), atol=TOLERANCE)
     without = zoo.vit(**{**SMALL, **settings, "num_classes": 0})
     without.set_weights(model.get_weights()[: len(without.weights)])
     for one in (model, without):

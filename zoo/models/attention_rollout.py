@@ -17,18 +17,19 @@ def attention_rollout(model, images):
     Returns:
         float32 [B, rows, columns] of the patches.
     """
-    layers = ops.mean(ops.cast(model.attention_maps(images), "float32"), axis=2)
-    layers = 0.5 * layers + 0.5 * ops.eye(layers.shape[-1], dtype="float32")
-    flow = layers[:, 0]  # [B, T, T], the share of each token before the first layer in each after
-    for layer in range(1, layers.shape[1]):
-        flow = ops.matmul(layers[:, layer], flow)
-    first = model.num_prefix_tokens + model.num_registers
-    shares = flow[:, :, first:]
-    # What the head reads: the mean of its parts.
-    parts = {
-        "cls": [shares[:, : model.num_prefix_tokens]],  # a distillation token has a head, too
-        "mean": [shares[:, first:]],
-        "cls+mean": [shares[:, :1], shares[:, first:]],
-    }[model.pool]
-    shares = sum(ops.mean(part, axis=1) for part in parts) / len(parts)
+    maps = ops.cast(model.attention_maps(images), "float32")  # [B, L, heads, T, T]
+    maps = ops.mean(maps, axis=2)  # [B, L, T, T]
+    maps = 0.5 * maps + 0.5 * ops.eye(maps.shape[-1], dtype="float32")  # residual connections
+    flow = maps[:, 0]  # [B, T, T]: the share of each token (last axis) in each output
+    for layer in range(1, maps.shape[1]):
+        flow = ops.matmul(maps[:, layer], flow)
+    first_patch = model.num_prefix_tokens + model.num_registers
+    shares = flow[:, :, first_patch:]  # [B, T, N]
+    # The mean of the outputs that heads read: a distillation token has a head, too.
+    if model.pool == "cls":
+        shares = ops.mean(shares[:, : model.num_prefix_tokens], axis=1)  # [B, N]
+    elif model.pool == "mean":
+        shares = ops.mean(shares[:, first_patch:], axis=1)
+    else:
+        shares = (shares[:, 0] + ops.mean(shares[:, first_patch:], axis=1)) / 2
     return ops.reshape(shares, (-1, *model.grid(image_size(images))))

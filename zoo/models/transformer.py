@@ -191,10 +191,12 @@ class Transformer(Decoder):
             target_vocab_size=self.target_vocab_size,
             num_layers=self.num_layers,
         )
-        for name in ("num_decoder_layers", "decoder_num_heads", "decoder_ff_dim"):
-            number = getattr(self, name)
-            if number is not None:
-                check_at_least_1(**{name: number})
+        if self.num_decoder_layers is not None:
+            check_at_least_1(num_decoder_layers=self.num_decoder_layers)
+        if self.decoder_num_heads is not None:
+            check_at_least_1(decoder_num_heads=self.decoder_num_heads)
+        if self.decoder_ff_dim is not None:
+            check_at_least_1(decoder_ff_dim=self.decoder_ff_dim)
         check_choice("shared", self.shared, ("none", "target", "all"))
         check_choice("decoder", self.decoder, ("attention", "ssru"))
         check_positions(self.positions, self.max_length)

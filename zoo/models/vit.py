@@ -346,12 +346,13 @@ class ViT(TransformerModel):
         """The input of the first block, equation 1: [B, T, E]."""
         x = self.patch_embed(images)  # [B, N, E]
         grid = self.grid(layers.image_size(images))
-        has_prefix_positions = self.positions == "learned" and self.prefix_positions
-        if self.positions not in POSITIONS_IN_ATTENTION and not has_prefix_positions:
+        are_added = self.positions not in POSITIONS_IN_ATTENTION
+        have_class_tokens = self.positions == "learned" and self.prefix_positions
+        if are_added and not have_class_tokens:
             x = self.patch_positions(x, grid=grid)
         if self.class_token is not None:
             x = self.class_token(x)  # [B, class tokens + N, E]
-        if has_prefix_positions:
+        if are_added and have_class_tokens:
             x = self.patch_positions(x, grid=grid)
         x = self._dropout(x)
         if self.registers is not None:
