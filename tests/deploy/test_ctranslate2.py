@@ -153,7 +153,7 @@ def test_tokens_become_the_same_texts(exported, tmp_path):
     for tokenizer in (own, identity, published):
         model = small_translator(num_layers=1).model
         written = ctranslate2_format.write(Translator(model, tokenizer, tokenizer), tmp_path)
-        driver.settings, path = written["search"], str(tmp_path / "target.spm")
+        driver.search, path = written["search"], str(tmp_path / "target.spm")
         driver.target = sentencepiece.SentencePieceProcessor(model_file=path)
         row = [0, *tokenizer.encode(["  the cat "])[0], 1, 3]
         tokens = [tokenizer.tokens[id] for id in row]

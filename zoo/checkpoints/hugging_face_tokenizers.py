@@ -1,7 +1,8 @@
 """Reads Hugging Face's tokenizers of GPT-2 and BERT.
 
-The library `tokenizers` reads tokenizer.json. Older folders have the vocabulary in files of its
-own. As in transformers, the settings of tokenizer_config.json override those of tokenizer.json.
+The library `tokenizers` reads tokenizer.json. In older folders, the vocabulary is in vocab.txt, or
+in vocab.json and merges.txt. As in transformers, the settings of tokenizer_config.json take
+precedence.
 """
 
 import json
@@ -39,20 +40,20 @@ def byte_level_bpe(folder, vocab_size):
     Ids below `vocab_size`, the number of tokens of the model, that are not in the files get names
     such as "[unused 7]" and are never used.
     """
-    settings = _settings(folder)
+    config = _tokenizer_config(folder)
     content = _content(folder, "vocab.json", _read_gpt2)
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
-    vocab, control = _with_control(folder, content, settings, names)
+    vocab, control = _with_control(folder, content, config, names)
     if not (folder / _FILE).is_file():
         _check_merges(folder, content, control)
     pre_tokenizer = content["pre_tokenizer"] or {}
     if "add_prefix_space" in pre_tokenizer:
         # GPT2Tokenizer ignores it in tokenizer.json.
-        is_gpt2 = str(settings.get("tokenizer_class") or "GPT2").startswith("GPT2")
+        is_gpt2 = str(config.get("tokenizer_class") or "GPT2").startswith("GPT2")
         in_file = pre_tokenizer["add_prefix_space"] and not is_gpt2
-        pre_tokenizer["add_prefix_space"] = settings.get("add_prefix_space", in_file)
+        pre_tokenizer["add_prefix_space"] = config.get("add_prefix_space", in_file)
     tokenizer = _create(content, vocab, control, vocab_size)
-    adds_start = settings.get("add_bos_token", False)
+    adds_start = config.get("add_bos_token", False)
     if tokenizer.library.num_special_tokens_to_add(is_pair=False) and not adds_start:
         name = content["post_processor"]["type"]
         raise CheckpointError(f"{folder}: post_processor {name} is not supported.")
@@ -65,13 +66,13 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
     With `lower_case`, texts are lowercased even if the tokenizer does not do so; accents are then
     stripped only if its strip_accents is true. For `vocab_size` see `byte_level_bpe`.
     """
-    settings = _settings(folder)
+    config = _tokenizer_config(folder)
     if not (folder / _FILE).is_file():
-        check_settings(folder / "tokenizer_config.json", settings, _BERT_SETTINGS)
+        check_settings(folder / "tokenizer_config.json", config, _BERT_SETTINGS)
     content = _content(folder, "vocab.txt", _read_bert)
     names = {f"{name.lower()}_token": f"[{name}]" for name in ("CLS", "SEP", "PAD", "UNK", "MASK")}
-    vocab, control = _with_control(folder, content, settings, names)
-    tokens = {name: settings.get(name) or token for name, token in names.items()}
+    vocab, control = _with_control(folder, content, config, names)
+    tokens = {name: config.get(name) or token for name, token in names.items()}
     special = SpecialTokens(
         start=vocab[tokens["cls_token"]],
         end=vocab[tokens["sep_token"]],
@@ -84,8 +85,8 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
     normalizer = content["normalizer"] or {"type": None}
     if normalizer["type"] == "BertNormalizer":
         for theirs, ours in _IN_CONFIG.items():
-            if theirs in settings:
-                normalizer[ours] = settings[theirs]
+            if theirs in config:
+                normalizer[ours] = config[theirs]
         if lower_case and not normalizer["lowercase"]:
             normalizer["lowercase"] = True
             normalizer["strip_accents"] = bool(normalizer["strip_accents"])
@@ -97,7 +98,7 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
 
 
 def _content(folder, file, read_files):
-    """The content of tokenizer.json; if there is only `file`, that of `read_files(folder)`."""
+    """Returns the content of tokenizer.json; in an older folder, with `file`, of `read_files`."""
     path = folder / _FILE
     if path.is_file():
         library = _by_library(path, needed("tokenizers").Tokenizer.from_file, str(path))
@@ -171,26 +172,26 @@ def _create(content, vocab, control, vocab_size):
     return LibraryTokenizer(json.dumps(content))
 
 
-def _settings(folder):
+def _tokenizer_config(folder):
     """Reads tokenizer_config.json and special_tokens_map.json; tokens are str."""
-    settings = read_json(folder / "special_tokens_map.json", {})
-    settings |= read_json(folder / "tokenizer_config.json", {})
+    config = read_json(folder / "special_tokens_map.json", {})
+    config |= read_json(folder / "tokenizer_config.json", {})
     return {
         key: value["content"] if isinstance(value, dict) and "content" in value else value
-        for key, value in settings.items()
+        for key, value in config.items()
     }
 
 
-def _with_control(folder, content, settings, names):
+def _with_control(folder, content, config, names):
     """Returns the vocabulary with its special tokens, and the special tokens.
 
     Raises `CheckpointError` if tokens were added that are text.
     """
     added = content["added_tokens"] or [
-        {"id": int(id), **token} for id, token in settings.get("added_tokens_decoder", {}).items()
+        {"id": int(id), **token} for id, token in config.get("added_tokens_decoder", {}).items()
     ]
     if not added:  # an older folder
-        values = [*settings.values()]
+        values = [*config.values()]
         added = [
             {"content": token, "id": id, "special": token in values}
             for token, id in read_json(folder / "added_tokens.json", {}).items()
@@ -202,7 +203,7 @@ def _with_control(folder, content, settings, names):
         )
     vocab = content["model"]["vocab"] | {token["content"]: token["id"] for token in added}
     control = [token["content"] for token in added]
-    control += [settings.get(name) or token for name, token in names.items()]
+    control += [config.get(name) or token for name, token in names.items()]
     return vocab, tuple(token for token in dict.fromkeys(control) if token in vocab)
 
 

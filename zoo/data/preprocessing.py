@@ -176,7 +176,7 @@ class ImagePreprocessing:
 
 
 def _of_channels(values, channels):
-    """The mean or deviation of each channel, given those of another number of channels."""
+    """Converts the means or deviations of channels to another number of channels."""
     if channels == 1:
         return (sum(values) / len(values),)
     if len(values) == 1:

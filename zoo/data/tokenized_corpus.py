@@ -23,7 +23,7 @@ _BLOCK = 2000  # pairs to encode per call
 
 
 class EncodedPairs(TokenExamples):
-    """Tokenized sentence pairs; the length of a pair is that of its longer side.
+    """Tokenized sentence pairs; the length of a pair is the length of its longer side.
 
     Args:
         sequences: `zoo.data.token_store.Sequences`, the source and target of each pair; a source

@@ -181,7 +181,7 @@ def _all_answers(task, inputs):
 
 
 def _labeled(task, outputs, error, top_k):
-    """Returns the outputs of a signature, given those of the model.
+    """Returns the outputs of a signature, given the outputs of the model.
 
     Args:
         task: the classifier or encoder.

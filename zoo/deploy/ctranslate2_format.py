@@ -106,9 +106,9 @@ def _check(translator, folder, source, target, dtype):
 
 
 def search_options(options):
-    """Converts `zoo.decoding.SearchOptions`, without suppressed tokens, to those of CTranslate2.
+    """Converts `zoo.decoding.SearchOptions` to options of CTranslate2, except suppressed tokens.
 
-    Its lengths count neither the start token nor the end token.
+    Lengths in CTranslate2 count neither the start token nor the end token.
     """
     return {
         "no_repeat_ngram_size": options.no_repeat_ngram_size,

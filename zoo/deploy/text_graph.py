@@ -140,14 +140,14 @@ class BertPieces(tf.Module):
     def __init__(self, tokenizer):
         super().__init__()
         _check_supported(tokenizer, _BERT)
-        normalizer = tokenizer.settings["normalizer"]
+        normalizer = tokenizer.parts["normalizer"]
         self._lowers = normalizer["lowercase"]
         strips = normalizer["strip_accents"]
         self._strips = self._lowers if strips is None else strips
         self._text = needed("tensorflow_text")
         self._tokenizer = self._text.FastBertTokenizer(
             [tokenizer.tokens[id] for id in range(tokenizer.vocab_size)],
-            unknown_token=tokenizer.settings["model"]["unk_token"],
+            unknown_token=tokenizer.parts["model"]["unk_token"],
             token_out_type=tf.int32,
         )
 
@@ -181,7 +181,7 @@ class ByteLevelPieces(tf.Module):
     def __init__(self, tokenizer):
         super().__init__()
         _check_supported(tokenizer, _GPT2)
-        self._add_prefix_space = tokenizer.settings["pre_tokenizer"]["add_prefix_space"]
+        self._add_prefix_space = tokenizer.parts["pre_tokenizer"]["add_prefix_space"]
         self._library = _library(_byte_pair_model(tokenizer), tf.int32)
 
     def __call__(self, texts):
@@ -200,7 +200,7 @@ class ByteLevelPieces(tf.Module):
 def _check_supported(tokenizer, supported):
     """Raises `ExportError` if a setting of a `LibraryTokenizer` is not as in {part: settings}."""
     for part, settings in supported.items():
-        own = tokenizer.settings.get(part) or {}
+        own = tokenizer.parts.get(part) or {}
         for name, value in settings.items():
             found = own.get(name)
             is_default = found is None and name != "type"
@@ -213,7 +213,7 @@ def _check_supported(tokenizer, supported):
 
 def _byte_pair_model(tokenizer):
     """The SentencePiece model of `ByteLevelPieces`, with the same ids."""
-    merges = ["".join(pair) for pair in tokenizer.settings["model"]["merges"]]
+    merges = ["".join(pair) for pair in tokenizer.parts["model"]["merges"]]
     split = tokenizer.library.model.tokenize
     scores = {token: -rank for rank, token in enumerate(merges)}
     if len(scores) < len(merges) or any(len(split(token)) > 1 for token in scores):

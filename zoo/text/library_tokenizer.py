@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face's library `tokenizers`, such as those of GPT-2 and BERT.
+"""Tokenizers of Hugging Face's library `tokenizers`, such as GPT-2's and BERT's.
 
 A token such as "<|endoftext|>" or "[SEP]" in a text is ordinary text.
 """
@@ -58,19 +58,19 @@ class LibraryTokenizer(Tokenizer):
         library.encode_special_tokens = True  # as ordinary text
         library.no_truncation()
         library.no_padding()
-        check_kind(self.settings)
+        check_kind(self.parts)
         if {*self.vocab.values()} != {*range(self.vocab_size)}:
             raise TokenizerError("The ids of the vocabulary must be 0, 1, 2 and so on, each once.")
         if self.kind == "BPE":
             if "ByteLevel" not in self._pre_tokenizers():
                 raise TokenizerError("A BPE tokenizer must be of bytes: its pre_tokenizer is not.")
             for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-                value = self.settings["model"].get(name)
+                value = self.parts["model"].get(name)
                 if value:
                     raise TokenizerError(f"{name}={value!r} of BPE is not supported.")
             required = BYTE_ALPHABET
         else:
-            required = [self.settings["model"].get("unk_token")]
+            required = [self.parts["model"].get("unk_token")]
         for token in required:
             if token not in self.vocab:
                 raise TokenizerError(f"The vocabulary has no token {token!r}.")
@@ -84,22 +84,23 @@ class LibraryTokenizer(Tokenizer):
         return [encoding.ids for encoding in encodings]
 
     @functools.cached_property
-    def settings(self):
+    def parts(self):
         """The content as a dict."""
         return json.loads(self.content)
 
     @property
     def kind(self):
         """The name of the algorithm: "BPE" or "WordPiece"."""
-        return self.settings["model"].get("type")
+        return self.parts["model"].get("type")
 
     @property
     def vocab_size(self):
-        """See `Tokenizer`, as for the following properties."""
+        """See `Tokenizer`."""
         return len(self.vocab)
 
     @property
     def adds_space(self):
+        """See `Tokenizer`."""
         return self.kind == "WordPiece"
 
     @functools.cached_property
@@ -114,21 +115,22 @@ class LibraryTokenizer(Tokenizer):
 
     @functools.cached_property
     def token_bytes(self):
-        control = {token["content"] for token in self.settings.get("added_tokens", ())}
+        """See `Tokenizer`."""
+        control = {token["content"] for token in self.parts.get("added_tokens", ())}
         tokens = [self.tokens[id] for id in range(self.vocab_size)]
         return [b"" if token in control else self._bytes(token) for token in tokens]
 
     def _bytes(self, token):
         if self.kind == "BPE":  # tokens that were added as text may have other characters
             return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in token)
-        continuation = self.settings["model"].get("continuing_subword_prefix", CONTINUATION)
+        continuation = self.parts["model"].get("continuing_subword_prefix", CONTINUATION)
         if token.startswith(continuation):
             return token.removeprefix(continuation).encode()
         return f" {token}".encode()
 
     def _pre_tokenizers(self):
         """The types of the steps that split a text into words."""
-        part = self.settings.get("pre_tokenizer") or {}
+        part = self.parts.get("pre_tokenizer") or {}
         return [step["type"] for step in part.get("pretokenizers", [part]) if step]
 
 

@@ -40,7 +40,7 @@ class SentencePieceTokenizer(Tokenizer):
         vocab: {piece: id}; pieces that are not in it are unknown. By default the model's own.
         unknown: id of unknown pieces.
         control: pieces that are not text: `decode` leaves them out.
-        vocab_size: number of ids, at least those of `vocab` or of the model.
+        vocab_size: number of ids, at least as many as in `vocab` or the model.
         prefix: ids at the beginning of each text, such as a language code.
         language_prefixes: whether a text may begin with a language code such as ">>es<<", which is
             one token of `vocab`.
@@ -140,7 +140,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @functools.cached_property
     def token_bytes(self):
-        """See `Tokenizer`, as for the following properties."""
+        """See `Tokenizer`."""
         special = {}
         for piece in self.proto.pieces:
             if piece.type == piece.BYTE:  # such as "<0xE2>"
@@ -153,10 +153,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def strips(self):
+        """See `Tokenizer`."""
         return self.proto.normalizer_spec.remove_extra_whitespaces
 
     @property
     def adds_space(self):
+        """See `Tokenizer`."""
         return self.proto.normalizer_spec.add_dummy_prefix
 
     @functools.cached_property

@@ -29,7 +29,7 @@ class Translator:
 
     def __init__(self, folder=pathlib.Path(__file__).parent, **options):
         folder = pathlib.Path(folder)
-        self.settings = json.loads((folder / "export.json").read_text("utf-8"))["search"]
+        self.search = json.loads((folder / "export.json").read_text("utf-8"))["search"]
         self.source = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
         self.target = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
         self.model = ctranslate2.Translator(str(folder), **options)
@@ -47,7 +47,7 @@ class Translator:
             The best translation of each text, a list of str.
         """
         if sentences is None:
-            sentences = self.settings["sentences"]
+            sentences = self.search["sentences"]
         layouts = [split_sentences(text) if sentences else ["", text, ""] for text in texts]
         parts = [part for fields in layouts for part in fields[1::2]]
         best = iter([answers[0][0] for answers in self.n_best(parts, **options)])
@@ -73,39 +73,39 @@ class Translator:
         Raises:
             ValueError: if a text has more tokens than the maximum of the model.
         """
-        settings = self.settings
+        search = self.search
         if n_best is None:
-            n_best = settings["n_best"]
+            n_best = search["n_best"]
         if beam_size is None:
-            beam_size = settings["beam_size"]
+            beam_size = search["beam_size"]
         if length_penalty is None:
-            length_penalty = settings["length_penalty"]
+            length_penalty = search["length_penalty"]
         if max_length is None:
-            max_length = settings["max_length"]
-        if settings["forced_eos"]:  # which CTranslate2 adds after the last token
+            max_length = search["max_length"]
+        if search["forced_eos"]:  # which CTranslate2 adds after the last token
             max_length -= 1
         rows = [
-            [*settings["source_prefix"], *pieces, settings["end"]]
+            [*search["source_prefix"], *pieces, search["end"]]
             for pieces in self.source.encode(texts, out_type=str)
         ]
         longest = max(rows, key=len, default=[])
-        if len(longest) > settings["max_length"]:
+        if len(longest) > search["max_length"]:
             raise ValueError(
                 f"A text is too long: it has {len(longest)} tokens, and the maximum is "
-                f"{settings['max_length']}. It begins: {texts[rows.index(longest)][:60]!r}."
+                f"{search['max_length']}. It begins: {texts[rows.index(longest)][:60]!r}."
             )
         results = self.model.translate_batch(
             rows,
-            target_prefix=[settings["target_prefix"] for _ in rows],
+            target_prefix=[search["target_prefix"] for _ in rows],
             max_batch_size=32,
             beam_size=max(beam_size, n_best),
             num_hypotheses=n_best,
             length_penalty=length_penalty,
             max_input_length=0,  # no limit; otherwise, longer texts would be truncated
             max_decoding_length=max_length,
-            suppress_sequences=[[token] for token in settings["suppressed"]],
+            suppress_sequences=[[token] for token in search["suppressed"]],
             return_scores=True,
-            **(settings["options"] | options),
+            **(search["options"] | options),
         )
         answers = []
         for text, result in zip(texts, results):
@@ -117,10 +117,10 @@ class Translator:
         return answers
 
     def _text(self, tokens):
-        tokens = tokens[len(self.settings["target_prefix"]) :]
-        tokens = [token for token in tokens if token not in self.settings["left_out"]]
+        tokens = tokens[len(self.search["target_prefix"]) :]
+        tokens = [token for token in tokens if token not in self.search["left_out"]]
         text = self.target.decode_pieces(tokens).replace("\u2581", " ")
-        return text.strip(" ") if self.settings["strips"] else text
+        return text.strip(" ") if self.search["strips"] else text
 
 
 def main():
