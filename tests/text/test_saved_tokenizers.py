@@ -134,3 +134,39 @@ def test_another_kind_of_library_tokenizer():
     without = json.loads(TOKENIZERS["bert"].content)
     del without["added_tokens"]
     assert LibraryTokenizer(json.dumps(without)).decode([[1, 4]]) == ["the [SEP]"]
+
+
+def test_a_tokenizer_as_robertas():
+    """Special tokens around a text, padding and truncation in its file are not used."""
+    vocab = {token: id for id, token in enumerate(["<s>", "</s>", *_BYTES, "<mask>"])}
+    library = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, [("t", "h"), ("th", "e")]))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.post_processor = tokenizers.processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
+    mask = tokenizers.AddedToken("<mask>", lstrip=True, special=True)
+    library.add_special_tokens(["<s>", "</s>", "<|end|>", mask])
+    library.enable_truncation(4)
+    library.enable_padding(length=9)
+    tokenizer = LibraryTokenizer(library.to_str())
+    library.no_truncation()
+    library.no_padding()
+    library.encode_special_tokens = True
+    texts = [*SAMPLE, "the <mask> <s>"]
+    ids = tokenizer.encode(texts)
+    assert ids == [library.encode(text, add_special_tokens=False).ids for text in texts]
+    assert tokenizer.decode(ids) == texts
+    assert tokenizer.decode([[0, *row, 1] for row in ids]) == texts
+
+
+@pytest.mark.parametrize(
+    "part, changed, message",
+    [
+        ("pre_tokenizer", None, "A BPE tokenizer must be of bytes"),
+        ("model", {"dropout": 0.1}, "dropout=0.1 of BPE is not supported"),
+        ("model", {"end_of_word_suffix": "</w>"}, "end_of_word_suffix='</w>' of BPE"),
+    ],
+)
+def test_byte_pairs_that_are_not_of_bytes(part, changed, message):
+    content = json.loads(TOKENIZERS["gpt2"].content)
+    content[part] = changed and {**content[part], **changed}
+    with pytest.raises(TokenizerError, match=message):
+        LibraryTokenizer(json.dumps(content))

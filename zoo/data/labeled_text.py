@@ -112,9 +112,8 @@ def _divided(name, seed, rows, valid=None, test=None, class_names=None, separato
     else:
         numbers = {label: number for number, label in enumerate(class_names)}
         labels = [np.int32([numbers[label] for [label] in part]) for part in found]
-    train, valid, test = (
-        LabeledTexts([text for text, _ in part], labels) for part, labels in zip(parts, labels)
-    )
+    texts = [[text for text, _ in part] for part in parts]
+    train, valid, test = map(LabeledTexts, texts, labels)
     return TextDataset(train, valid, test, notes, class_names)
 
 
