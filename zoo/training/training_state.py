@@ -190,8 +190,8 @@ class TrainingState(keras.callbacks.Callback):
             wrong = f"its epochs have {steps:,} steps, not {self.steps_per_epoch:,}"
         if wrong:
             raise TrainingStateError(
-                f"{path} is from another run and cannot be used: {wrong}. Use the settings it was "
-                "written with, or start over with --overwrite."
+                f"{path} is from another run, or from another version of zoo, and cannot be used: "
+                f"{wrong}. Use the settings it was written with, or start over with --overwrite."
             )
         files.set_state(model, state)
         self.step = metadata["step"]
