@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
-VIT = {"image_size": 16, "patch_size": 8, "embed_dim": 24}
-VIT |= {"num_heads": 3, "num_layers": 2, "ff_dim": 48}
+VIT = {
+    "image_size": 16,
+    "patch_size": 8,
+    "embed_dim": 24,
+    "num_heads": 3,
+    "num_layers": 2,
+    "ff_dim": 48,
+}
 TRANSFORMER = {"vocab_size": 50, "embed_dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 32}
 TOLERANCE = 1e-4  # float32 operations in another order, and three updates of Adam
 
@@ -52,7 +58,8 @@ CONTENDERS |= {"missing": other, "broken": broken}
 
 @pytest.mark.ci
 def test_contenders_take_turns(tmp_path, capfd, monkeypatch):
-    turns, file = module("turns"), tmp_path / "small.py"
+    turns = module("turns")
+    file = tmp_path / "small.py"
     monkeypatch.setattr(turns, "PAUSE", 0.0)
     file.write_text(BENCHMARK)
     cases = [

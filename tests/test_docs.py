@@ -50,7 +50,9 @@ def pages(tmp_path_factory):
     """{page: (folder its code ran in, its namespace, [(output, output on the page)])}."""
     results = {}
     for page in PAGES:
-        folder, namespace, outputs = tmp_path_factory.mktemp(page), {"__name__": page}, []
+        folder = tmp_path_factory.mktemp(page)
+        namespace = {"__name__": page}
+        outputs = []
         (folder / "docs" / "images").mkdir(parents=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
@@ -78,7 +80,8 @@ def test_pictures_are_those_that_the_code_draws(pages):
 
 
 def assert_same_picture(path, expected_path):
-    drawn, expected = matplotlib.image.imread(path), matplotlib.image.imread(expected_path)
+    drawn = matplotlib.image.imread(path)
+    expected = matplotlib.image.imread(expected_path)
     assert drawn.shape == expected.shape
     # The edges of letters differ between builds of FreeType; other labels change 0.006.
     assert np.abs(drawn - expected).mean() < 0.003, path

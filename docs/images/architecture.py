@@ -23,8 +23,14 @@ ROOMS = {  # (left, bottom, width) and what is in it; a package imports only fro
     "commands": (4.6, 9.2, 5.4, "python -m zoo"),
     "server": (10.5, 8.3, 2.5, "any SavedModel,\nREST and gRPC"),
 }
-SENTENCE, BATCH, CHECKPOINT, INSIDE = "tab:blue", "tab:orange", "tab:green", "#8899aa"
-THERE, BACK = "-|>", "<|-|>"
+# colors
+SENTENCE = "tab:blue"
+BATCH = "tab:orange"
+CHECKPOINT = "tab:green"
+INSIDE = "#8899aa"
+# styles of arrows
+THERE = "-|>"
+BACK = "<|-|>"
 ARROWS = [  # color, number, start, end, style: whether something comes back
     (SENTENCE, 1, (11.0, 5.3), (10.0, 5.3), THERE),
     (SENTENCE, 2, (9.8, 4.7), (10.9, 4.3), BACK),
