@@ -21,7 +21,7 @@ class TokenEmbedding(ConfigMixin, keras.layers.Layer):
     transposed matrix of the tokens.
 
     Args:
-        vocab_size: V.
+        vocab_size: V, number of tokens.
         embed_dim: E.
         positions: "sinusoidal" (Vaswani et al. 2017, section 3.5); a
             `zoo.layers.SinusoidalPositions` of another layout or offset; "learned"; or None, for

@@ -39,7 +39,7 @@ class CausalLM(Decoder):
     The defaults are those of GPT-2 (Radford et al. 2019).
 
     Args:
-        vocab_size: V.
+        vocab_size: V, number of tokens.
         embed_dim: E, width of the tokens in all blocks.
         num_heads: number of attention heads.
         num_layers: number of decoder blocks.
