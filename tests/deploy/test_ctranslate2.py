@@ -210,7 +210,7 @@ def test_files(exported):
         ({"activation": "elu"}, "activation='elu'"),
         ({"activation": np.tanh}, "activation="),
         ({"key_dim": 4}, "key_dim=4"),
-        ({"norm_type": "rms"}, "norm_type='rms'"),
+        ({"norm_type": "rms", "norm": "post"}, "norm_type='rms'"),
     ],
 )
 def test_models_that_it_does_not_have(settings, reason, tmp_path):
