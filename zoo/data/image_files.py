@@ -11,7 +11,7 @@ import reprlib
 import numpy as np
 import tensorflow as tf
 
-from zoo.errors import UserError, describe_string
+from zoo.errors import UserError, describe_string, missing_package
 
 _BY_PILLOW = ("GIF", "BMP", "WEBP")
 _MAX_PIXELS = 50_000_000
@@ -97,7 +97,7 @@ def _read_with_pillow(data):
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        reason = "It is neither JPEG nor PNG: for other formats, run `pip install pillow`."
+        reason = f"It is neither JPEG nor PNG. {missing_package('PIL')}"
         raise ImageError(reason) from None
     if not isinstance(data, bytes):  # if TensorFlow is eager, an array
         data = data.item()
