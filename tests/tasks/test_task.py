@@ -14,7 +14,7 @@ from tests.deploy.small_models import (
     small_translator,
 )
 from zoo.__main__ import main
-from zoo.errors import TaskError
+from zoo.errors import TaskError, UserError
 
 MAKE = [small_classifier, small_text_classifier, small_translator, small_generator]
 IMAGE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)
@@ -129,3 +129,13 @@ def test_an_assigned_model_must_fit(make):
     assert task.model is model
     task.model = make(num_layers=1).model
     assert task.model is not model and not task.jit_compile
+
+
+def test_models_of_tokens_of_earlier_versions(tmp_path):
+    small_generator(num_layers=1).save(tmp_path)
+    file = tmp_path / "generator.json"
+    description = json.loads(file.read_text())
+    description["special_tokens"]["first"] = None
+    file.write_text(json.dumps(description))
+    with pytest.raises(UserError, match=r"saved by a version of zoo before 0\.1\.0"):
+        zoo.load(tmp_path)

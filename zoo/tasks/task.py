@@ -100,6 +100,11 @@ class Task:
         """
         folder = pathlib.Path(folder)
         description = json.loads((folder / cls.description_file).read_text())
+        if "first" in description.get("special_tokens", {}):
+            raise TaskError(
+                f"{folder} was saved by a version of zoo before 0.1.0, in which the weights of "
+                "models of tokens have other names. Load it with that version, or train it again."
+            )
         model = load_model(folder / MODEL_FILE, arguments)
         tokenizers = [load_tokenizer(folder, name) for name in cls.tokenizer_names.values()]
         task = cls.from_description(description, model, *tokenizers)
