@@ -21,7 +21,7 @@ GRID = np.array([[[0, 0], [0, 5], [3, 1], [2, 2], [9, 4]]])
 each_shape = pytest.mark.parametrize("positions", [LINE, GRID], ids=["line", "grid"])
 
 
-def angles_of(positions, key_dim=8, **settings):
+def rotation_of(positions, key_dim=8, **settings):
     return RotaryPositions(key_dim, num_axes=max(1, positions.ndim - 1), **settings)(positions)
 
 
@@ -29,7 +29,7 @@ def angles_of(positions, key_dim=8, **settings):
 def test_pairs_are_multiplied_by_complex_numbers(positions):
     """e^(ipθ) times first + i·second, with θ = 50^(-2k/D) on a line; half of the pairs per axis."""
     x = normal(2, 3, 5, 8)
-    found = numpy(rotate(x, angles_of(positions, max_wavelength=50.0)))
+    found = numpy(rotate(x, rotation_of(positions, max_wavelength=50.0)))
     by_axis = positions[0].reshape(5, -1)
     pairs = 4 // by_axis.shape[1]
     angles = np.empty((5, 4))
@@ -50,8 +50,8 @@ def test_attention_depends_on_distances_alone(positions, dtype, tolerance):
     shaken_after_build(layer, x)
 
     def attended(positions):
-        angles = angles_of(positions, dtype=dtype)
-        return numpy(ops.cast(layer(x, angles=angles), "float32"))
+        rotation = rotation_of(positions, dtype=dtype)
+        return numpy(ops.cast(layer(x, rotation=rotation), "float32"))
 
     expected = attended(positions)
     shift = np.array([3000, 500])[: positions.shape[-1]] if positions.ndim == 3 else 3000
@@ -71,13 +71,15 @@ def test_steps_equal_the_whole(with_memory):
     else:
         shaken_after_build(layer, x)
     positions = np.arange(5)[None]
-    expected = numpy(layer(x, memory, angles=angles_of(positions)))
+    expected = numpy(layer(x, memory, rotation=rotation_of(positions)))
     assert np.abs(numpy(layer(x, memory)) - expected).max() > 0.01
     cache = layer.start(7, memory, batch_size=2)
     for first, last in ((0, 2), (2, 3), (3, 5)):
         mask = np.arange(7) <= np.arange(first, last)[:, None]
-        angles = angles_of(positions[:, first:last])
-        found, cache = layer.step(x[:, first:last], cache, first, mask[None, None], angles=angles)
+        rotation = rotation_of(positions[:, first:last])
+        found, cache = layer.step(
+            x[:, first:last], cache, first, mask[None, None], rotation=rotation
+        )
         np.testing.assert_allclose(numpy(found), expected[:, first:last], **TOLERANCE)
 
 
@@ -90,15 +92,15 @@ def test_steps_equal_the_whole(with_memory):
     ],
 )
 def test_functional_models(kind, options, dtype, tmp_path):
-    """Layers with angles build, infer shapes of any length, and are saved."""
+    """Layers with a rotation build, infer shapes of any length, and are saved."""
     inputs = [keras.Input((None, 16)), keras.Input((None,), dtype="int32")]
     layer = kind(16, 2, **options, dtype=dtype)
-    outputs = layer(inputs[0], angles=RotaryPositions(8, dtype=dtype)(inputs[1]))
+    outputs = layer(inputs[0], rotation=RotaryPositions(8, dtype=dtype)(inputs[1]))
     assert outputs.shape == (None, None, 16)
     model = keras.Model(inputs, outputs)
     arrays = [normal(3, 5, 16), np.repeat(LINE, 3, axis=0)]
     expected = numpy(model(arrays))
-    direct = layer(arrays[0], angles=angles_of(LINE, dtype=dtype))
+    direct = layer(arrays[0], rotation=rotation_of(LINE, dtype=dtype))
     np.testing.assert_allclose(expected, numpy(direct), atol=1e-5 if dtype == "float32" else 1e-2)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -108,8 +110,8 @@ def test_functional_models(kind, options, dtype, tmp_path):
 @pytest.mark.skipif(
     keras.backend.result_type("float64") != "float64", reason="the backend computes in float32"
 )
-def test_angles_of_far_positions_in_float64():
-    found = ops.convert_to_numpy(angles_of(np.array([[10**6]]), dtype="float64"))[0, 0, 0]
+def test_rotation_of_far_positions_in_float64():
+    found = ops.convert_to_numpy(rotation_of(np.array([[10**6]]), dtype="float64"))[0, 0, 0]
     angles = 1e6 * 10000.0 ** (-np.arange(4) / 4)
     np.testing.assert_allclose(found, [*np.cos(angles), *np.sin(angles)], atol=1e-8)
 
@@ -127,6 +129,6 @@ def test_bad_arguments(key_dim, settings, message):
         RotaryPositions(key_dim, **settings)
 
 
-def test_angles_for_heads_of_another_width():
+def test_rotation_of_heads_of_another_width():
     with pytest.raises(ValueError, match=r"need key_dim=8. Received: .* \(1, 1, 5, 2\)"):
-        MultiHeadSelfAttention(16, 2)(normal(1, 5, 16), angles=angles_of(LINE, key_dim=2))
+        MultiHeadSelfAttention(16, 2)(normal(1, 5, 16), rotation=rotation_of(LINE, key_dim=2))

@@ -139,14 +139,14 @@ def test_positions_of_distances_do_not_depend_on_the_image_size(positions):
 def test_rotary_positions_are_rows_and_columns():
     """Class and register tokens are not rotated; patches are, by their row and their column."""
     model = zoo.vit(**{**SMALL, "num_heads": 1}, positions="rotary", num_registers=2)
-    angles = numpy(model.position_arguments((2, 3))["angles"])[0, 0]
-    assert angles.shape == (3 + 6, 16)
-    np.testing.assert_array_equal(angles[:3], [[1.0] * 8 + [0.0] * 8] * 3)
+    rotation = numpy(model.position_arguments((2, 3))["rotation"])[0, 0]
+    assert rotation.shape == (3 + 6, 16)
+    np.testing.assert_array_equal(rotation[:3], [[1.0] * 8 + [0.0] * 8] * 3)
     frequencies = 100.0 ** (-np.arange(4) / 4)
     for patch, (row, column) in enumerate(np.ndindex(2, 3)):
         expected = np.concatenate([row * frequencies, column * frequencies])
-        np.testing.assert_allclose(angles[3 + patch, :8], np.cos(expected), atol=1e-6)
-        np.testing.assert_allclose(angles[3 + patch, 8:], np.sin(expected), atol=1e-6)
+        np.testing.assert_allclose(rotation[3 + patch, :8], np.cos(expected), atol=1e-6)
+        np.testing.assert_allclose(rotation[3 + patch, 8:], np.sin(expected), atol=1e-6)
 
 
 def test_relative_positions_add_a_bias_for_rows_and_one_for_columns():

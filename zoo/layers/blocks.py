@@ -188,7 +188,7 @@ class TransformerEncoder(TransformerBlock):
             `zoo.layers.RMSNormalization`.
 
     Inputs: `x` [B, T, E]; `mask` bool, True = attend: see `zoo.layers.attention_mask`; `bias`,
-    added to the scores, broadcastable to [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions`,
+    added to the scores, broadcastable to [B, H, T, T]; `rotation` of `zoo.layers.RotaryPositions`,
     [B, 1, T, D].
     Output: [B, T, E].
 
@@ -242,25 +242,25 @@ class TransformerEncoder(TransformerBlock):
         )
         self.create_feed_forward()
 
-    def call(self, x, mask=None, bias=None, angles=None):
+    def call(self, x, mask=None, bias=None, rotation=None):
         y = self.pre_norm(self.attention_norm, x)
-        y = self.attention(y, mask=mask, bias=bias, angles=angles)
+        y = self.attention(y, mask=mask, bias=bias, rotation=rotation)
         x = self.residual(x, y, self.attention_scale)  # equation 2
         x = self.post_norm(self.attention_norm, x)
         return self.add_feed_forward(x)  # equation 3
 
-    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
+    def first_tokens(self, x, count, mask=None, bias=None, rotation=None):
         """The output at the first `count` positions, for less work than all: [B, count, E]."""
         y = self.pre_norm(self.attention_norm, x)
-        y = self.attention.first_tokens(y, count, mask, bias, angles)  # [B, count, E]
+        y = self.attention.first_tokens(y, count, mask, bias, rotation)  # [B, count, E]
         x = self.residual(x[:, :count], y, self.attention_scale)
         x = self.post_norm(self.attention_norm, x)
         return self.add_feed_forward(x)
 
-    def attention_weights(self, x, mask=None, bias=None, angles=None):
+    def attention_weights(self, x, mask=None, bias=None, rotation=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
         y = self.pre_norm(self.attention_norm, x)
-        return self.attention.attention_weights(y, mask, bias, angles)
+        return self.attention.attention_weights(y, mask, bias, rotation)
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -292,7 +292,7 @@ class TransformerDecoder(TransformerBlock):
             "he_normal".
         attention: the kind of self-attention: "softmax", "blockwise" or "linear", see
             `zoo.layers.MultiHeadSelfAttention`; or "ssru", a `zoo.layers.SSRU` in its place, which
-            needs cross-attention, and supports neither `bias` nor `angles` nor a mask that depends
+            needs cross-attention, and supports neither `bias` nor `rotation` nor a mask that depends
             on the query.
         norm_type: "layer" or "rms", the kind of normalization: `zoo.layers.LayerNormalization` or
             `zoo.layers.RMSNormalization`.
@@ -300,7 +300,7 @@ class TransformerDecoder(TransformerBlock):
     Inputs: `x` [B, T, E]; `memory` [B, S, any width], such as an encoder's output, with
     cross-attention only; `mask` (in addition to the causal mask) and `memory_mask`, bool, True =
     attend: see `zoo.layers.attention_mask`; `bias`, added to the scores of the self-attention,
-    broadcastable to [B, H, T, T]; `angles` of `zoo.layers.RotaryPositions` for it, [B, 1, T, D].
+    broadcastable to [B, H, T, T]; `rotation` of `zoo.layers.RotaryPositions` for it, [B, 1, T, D].
     Output: [B, T, E].
 
     Raises:
@@ -379,9 +379,9 @@ class TransformerDecoder(TransformerBlock):
             self.cross_attention.build(x_shape, memory_shape or x_shape)
         super().build(x_shape)
 
-    def call(self, x, memory=None, mask=None, memory_mask=None, bias=None, angles=None):
+    def call(self, x, memory=None, mask=None, memory_mask=None, bias=None, rotation=None):
         self._check_memory(memory)
-        x = self.add_self_attention(x, mask, bias, angles)
+        x = self.add_self_attention(x, mask, bias, rotation)
         if self.has_memory:
             y = self.pre_norm(self.cross_attention_norm, x)
             y = self.cross_attention(y, memory, mask=memory_mask)
@@ -389,10 +389,10 @@ class TransformerDecoder(TransformerBlock):
             x = self.post_norm(self.cross_attention_norm, x)
         return self.add_feed_forward(x)
 
-    def add_self_attention(self, x, mask, bias, angles):
+    def add_self_attention(self, x, mask, bias, rotation):
         """The first sub-layer: [B, T, E]."""
         y = self.pre_norm(self.self_attention_norm, x)
-        y = self.self_attention(y, mask=mask, bias=bias, angles=angles)
+        y = self.self_attention(y, mask=mask, bias=bias, rotation=rotation)
         x = self.residual(x, y, self.self_attention_scale)
         return self.post_norm(self.self_attention_norm, x)
 
@@ -413,11 +413,11 @@ class TransformerDecoder(TransformerBlock):
         target = self.self_attention.allocate_cache(batch_size, length)
         return DecoderCache(target, heads_of_memory)
 
-    def step(self, x, cache, position, mask, memory_mask=None, bias=None, angles=None):
+    def step(self, x, cache, position, mask, memory_mask=None, bias=None, rotation=None):
         """Computes new positions.
 
         Args:
-            x, position, mask, bias, angles: see `zoo.layers.MultiHeadSelfAttention.step`.
+            x, position, mask, bias, rotation: see `zoo.layers.MultiHeadSelfAttention.step`.
             cache: `DecoderCache`, from `start` or the step before.
             memory_mask: bool, as for a call.
 
@@ -425,7 +425,7 @@ class TransformerDecoder(TransformerBlock):
             ([B, T, E], the cache with `x` written to it).
         """
         y = self.pre_norm(self.self_attention_norm, x)
-        y, target = self.self_attention.step(y, cache.target, position, mask, bias, angles)
+        y, target = self.self_attention.step(y, cache.target, position, mask, bias, rotation)
         x = self.residual(x, y, self.self_attention_scale)
         x = self.post_norm(self.self_attention_norm, x)
         if self.has_memory:
@@ -436,11 +436,11 @@ class TransformerDecoder(TransformerBlock):
         return self.add_feed_forward(x), cache._replace(target=target)
 
     def cross_attention_weights(
-        self, x, memory, mask=None, memory_mask=None, bias=None, angles=None
+        self, x, memory, mask=None, memory_mask=None, bias=None, rotation=None
     ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
         self._check_memory(memory)
-        x = self.add_self_attention(x, mask, bias, angles)
+        x = self.add_self_attention(x, mask, bias, rotation)
         y = self.pre_norm(self.cross_attention_norm, x)
         return self.cross_attention.attention_weights(y, memory, memory_mask)
 

@@ -85,12 +85,12 @@ class Cache(NamedTuple):
         is_new = ops.arange(length) == self.position  # [T]
         return self._replace(paths=ops.where(is_new, own, self.paths))
 
-    def step_arguments(self, bias=None, angles=None):
+    def step_arguments(self, bias=None, rotation=None):
         """Arguments of `zoo.layers.TransformerDecoder.step` for K new tokens.
 
         Args:
             bias: of one token at this position, [1, H, 1, T], the same for all hypotheses.
-            angles: of one token at this position, [1, 1, 1, D].
+            rotation: of one token at this position, [1, 1, 1, D].
         """
         batch, hypotheses, length = ops.shape(self.paths)
         on_path = self.paths[..., None] == ops.arange(hypotheses, dtype="int32")  # [B, K, T, K]
@@ -101,7 +101,7 @@ class Cache(NamedTuple):
             "mask": ops.reshape(mask, (batch, 1, hypotheses, length * hypotheses)),
             "memory_mask": self.memory_mask,
             "bias": None if bias is None else ops.repeat(bias, hypotheses, axis=-1),
-            "angles": angles,
+            "rotation": rotation,
         }
 
     def next(self, blocks):

@@ -146,7 +146,7 @@ class MultiHeadSelfAttention(_MultiHead):
         causal: whether a position attends to itself and those before only.
 
     Inputs: `x` [B, T, any width]; `mask` bool, True = attend: see `zoo.layers.attention_mask`;
-    `bias`, added to the scores, broadcastable to [B, H, T, T]; `angles` of
+    `bias`, added to the scores, broadcastable to [B, H, T, T]; `rotation` of
     `zoo.layers.RotaryPositions`, [B, 1, T, D]. With linear attention the mask may not depend on the
     query, there is no bias, and queries and keys are rotated before the feature map.
     Output: [B, T, E].
@@ -162,18 +162,18 @@ class MultiHeadSelfAttention(_MultiHead):
         self.qkv.build((None, input_shape[-1]))
         self.output_projection.build((None, self._value_width))
 
-    def call(self, x, mask=None, bias=None, angles=None):
-        query, key, value = self.project(x, angles)  # [B, H, T, D]
+    def call(self, x, mask=None, bias=None, rotation=None):
+        query, key, value = self.project(x, rotation)  # [B, H, T, D]
         mask = attention_mask(mask, keys=x)
         heads = self._attend(query, key, value, mask, self._weights_dropout, bias, self.causal)
         return self._output(heads)
 
-    def first_tokens(self, x, count, mask=None, bias=None, angles=None):
+    def first_tokens(self, x, count, mask=None, bias=None, rotation=None):
         """The output at the first `count` positions, unless `causal`: [B, count, E].
 
         The rank of the bias is at least 2.
         """
-        query, key, value = self.project(x, angles)  # [B, H, T, D]
+        query, key, value = self.project(x, rotation)  # [B, H, T, D]
         query = query[:, :, :count]  # [B, H, count, D]
         mask = attention_mask(mask, keys=x)
         if mask is not None:
@@ -183,14 +183,14 @@ class MultiHeadSelfAttention(_MultiHead):
         heads = self._attend(query, key, value, mask, self._weights_dropout, bias, self.causal)
         return self._output(heads)
 
-    def project(self, x, angles=None):
+    def project(self, x, rotation=None):
         """The heads of queries and keys, [B, H, T, D], and of values, [B, H, T, value_dim]."""
         query, key, value = self._heads(
             self.qkv(x), self._key_width, self._key_width, self._value_width
         )
-        if angles is not None:
-            query = rotate(query, angles)
-            key = rotate(key, angles)
+        if rotation is not None:
+            query = rotate(query, rotation)
+            key = rotate(key, rotation)
         return query, key, value
 
     def allocate_cache(self, batch_size, length):
@@ -200,7 +200,7 @@ class MultiHeadSelfAttention(_MultiHead):
         value = ops.zeros((*shape, self._value_width // self.num_heads), self.compute_dtype)
         return KeyValue(key, value)
 
-    def step(self, x, cache, position, mask, bias=None, angles=None):
+    def step(self, x, cache, position, mask, bias=None, rotation=None):
         """Computes new positions, which attend to those in the cache as `mask` allows.
 
         Linear attention, too, attends to a cache of keys and values: that allows any mask, and
@@ -213,20 +213,20 @@ class MultiHeadSelfAttention(_MultiHead):
             mask: bool, broadcastable to [B, H, T, S]: which positions the new ones attend to,
                 themselves included.
             bias: added to the scores, broadcastable to [B, H, T, S].
-            angles: of the new positions, as for a call.
+            rotation: of the new positions, as for a call.
 
         Returns:
             ([B, T, E], the cache with the keys and values of `x` written to it).
         """
-        query, key, value = self.project(x, angles)  # [B, H, T, D]
+        query, key, value = self.project(x, rotation)  # [B, H, T, D]
         cache = cache.write(key, value, position)
         weights = self._weights(query, cache.key, attention_mask(mask), bias)  # [B, H, T, S]
         heads = ops.matmul(weights, cache.value)  # [B, H, T, value_dim]
         return self._output(heads), cache
 
-    def attention_weights(self, x, mask=None, bias=None, angles=None):
+    def attention_weights(self, x, mask=None, bias=None, rotation=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
-        query, key, _ = self.project(x, angles)
+        query, key, _ = self.project(x, rotation)
         return self._weights(query, key, attention_mask(mask, keys=x), bias, self.causal)
 
 

@@ -1,4 +1,4 @@
-"""Rotary positions: attention that depends on distances.
+"""Rotary position embedding: attention that depends on the distance of query and key.
 
 Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.
 
@@ -15,20 +15,23 @@ from zoo.layers.config import ConfigMixin
 
 @keras.saving.register_keras_serializable("zoo")
 class RotaryPositions(ConfigMixin, keras.layers.Layer):
-    """The angles by which attention rotates its queries and keys, see `rotate`.
+    """Computes the rotation of queries and keys at given positions, see `rotate`.
 
-    The angle of pair k at position p is p / max_wavelength^(2k/D). On a grid, the first half of the
-    pairs follows the rows, the second the columns, each like heads of width D/2. The output holds
-    cosines and sines: rounded in mixed precision, angles of far positions would be meaningless.
+    Pair k of the features at position p is rotated by the angle p / max_wavelength^(2k/D). On a
+    grid, the first half of the pairs follows the rows and the second half the columns, each like a
+    head of width D/2. The output holds cosines and sines, as large angles cannot be represented in
+    half precision.
 
     Args:
         key_dim: D, a multiple of 2A.
-        max_wavelength: the largest wavelength, divided by 2π.
+        max_wavelength: base of the wavelengths; 10000 in the paper.
         num_axes: A.
 
-    Input: positions, int or float: [B, T], or [B, T, A] of a grid; B may be 1.
+    Inputs:
+        positions: int or float, [B, T], or [B, T, A] on a grid. B may be 1.
+
     Output: [B, 1, T, D], the cosines of the angles of all pairs, then their sines: the argument
-    `angles` of attention and of blocks.
+    `rotation` of attention and blocks.
 
     Raises:
         ValueError: if `key_dim` is not a multiple of 2A.
@@ -60,32 +63,36 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
         return (input_shape[0], 1, input_shape[1], self.key_dim)
 
 
-def rotate(x, angles):
+def rotate(x, rotation):
     """Rotates each pair (k, k + D/2) of features by its angle.
 
     Args:
         x: [B, H, T, D], heads of queries or keys.
-        angles: [B, 1, T, D], the output of `RotaryPositions`.
+        rotation: [B, 1, T, D], the output of `RotaryPositions`.
 
     Returns:
         [B, H, T, D] in the dtype of `x`.
 
     Raises:
-        ValueError: if the heads and the angles are not of the same width.
+        ValueError: if the heads and the rotation differ in width.
     """
-    if angles.shape[-1] != x.shape[-1]:
+    if rotation.shape[-1] != x.shape[-1]:
         raise ValueError(
             f"Rotary positions for heads of width {x.shape[-1]} need key_dim={x.shape[-1]}. "
-            f"Received: angles of shape {tuple(angles.shape)}."
+            f"Received: a rotation of shape {tuple(rotation.shape)}."
         )
-    cosines, sines = ops.split(ops.cast(angles, x.dtype), 2, axis=-1)
-    first, second = ops.split(x, 2, axis=-1)
+    cosines, sines = ops.split(ops.cast(rotation, x.dtype), 2, axis=-1)  # [B, 1, T, D/2]
+    first, second = ops.split(x, 2, axis=-1)  # [B, H, T, D/2]
     rotated = [first * cosines - second * sines, first * sines + second * cosines]
     return ops.concatenate(rotated, axis=-1)
 
 
-def grid_places(grid):
-    """(row, column) of each patch of a grid (rows, columns), for `RotaryPositions`: [1, N, 2]."""
+def grid_positions(grid):
+    """Returns (row, column) of each patch of a grid, for `RotaryPositions`: [1, N, 2].
+
+    Args:
+        grid: (rows, columns); N is their product.
+    """
     rows, columns = grid
-    places = ops.meshgrid(ops.arange(rows), ops.arange(columns), indexing="ij")
-    return ops.reshape(ops.stack(places, axis=-1), (1, -1, 2))
+    positions = ops.meshgrid(ops.arange(rows), ops.arange(columns), indexing="ij")
+    return ops.reshape(ops.stack(positions, axis=-1), (1, -1, 2))

@@ -50,11 +50,11 @@ class SSRU(SameShapeLayer):
         kernel_initializer: initializer of both matrices.
 
     Inputs: `x` [B, T, any width]; `mask` bool [B, T] or [B, 1, 1, T], True where a token is real:
-    the cell skips the others. `bias` and `angles`, those of self-attention, must be None.
+    the cell skips the others. `bias` and `rotation`, those of self-attention, must be None.
     Output: [B, T, E]; each position depends on itself and earlier ones only.
 
     Raises:
-        ValueError: when called, if the mask depends on the query, or `bias` or `angles` is given.
+        ValueError: when called, if the mask depends on the query, or `bias` or `rotation` is given.
     """
 
     def __init__(self, embed_dim, kernel_initializer="glorot_uniform", **kwargs):
@@ -78,9 +78,9 @@ class SSRU(SameShapeLayer):
         self.forget_gate.build(input_shape)
         self.candidate.build(input_shape)
 
-    def call(self, x, mask=None, bias=None, angles=None):
-        if bias is not None or angles is not None:
-            raise ValueError("An SSRU has no attention scores for a `bias` or `angles`.")
+    def call(self, x, mask=None, bias=None, rotation=None):
+        if bias is not None or rotation is not None:
+            raise ValueError("An SSRU has no attention scores for a `bias` or `rotation`.")
         forget, new = self._gates(x)
         mask = attention_mask(mask, keys=x)
         if mask is not None:
@@ -94,13 +94,13 @@ class SSRU(SameShapeLayer):
         """The first `State`, zeros, whatever the number of positions, `length`."""
         return State(ops.zeros((batch_size, 1, self.embed_dim), "float32"))
 
-    def step(self, x, cache, position, mask, bias=None, angles=None):
+    def step(self, x, cache, position, mask, bias=None, rotation=None):
         """Computes one new token of each hypothesis.
 
         Args:
             x: [B, K, any width].
             cache: `State`.
-            position, mask, bias, angles: not used.
+            position, mask, bias, rotation: not used.
 
         Returns:
             (outputs [B, K, E], the next `State`).

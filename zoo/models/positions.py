@@ -1,6 +1,6 @@
 """Positions of tokens: some are added to the embeddings, others enter attention.
 
-The latter are a learned bias on the scores, or rotary angles of queries and keys.
+The latter are a learned bias on the scores, or a rotation of queries and keys.
 """
 
 from keras import ops
@@ -25,8 +25,8 @@ def check_positions(positions, max_length):
 def check_attention_takes(positions, attention):
     """Raises ValueError if this kind of attention does not take such positions."""
     has_no_bias = attention in ("linear", "ssru")
-    has_no_angles = attention == "ssru"
-    if positions == "relative" and has_no_bias or positions == "rotary" and has_no_angles:
+    has_no_rotation = attention == "ssru"
+    if positions == "relative" and has_no_bias or positions == "rotary" and has_no_rotation:
         raise ValueError(f"Blocks with attention={attention!r} do not support {positions=}.")
 
 
@@ -61,4 +61,4 @@ def attention_arguments(layer, length, queries=None):
         queries = keys
     if isinstance(layer, RelativePositions):
         return {"bias": layer(queries[None], keys[None])}  # [1, H, T, S]
-    return {"angles": layer(queries[None])}  # [1, 1, T, D]
+    return {"rotation": layer(queries[None])}  # [1, 1, T, D]

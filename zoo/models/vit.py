@@ -417,8 +417,10 @@ class ViT(TransformerModel):
             bias = ops.pad(bias, [(0, 0), (0, 0), no_position, no_position])  # [1, heads, T, T]
             return {"bias": bias}
         if self.positions == "rotary":
-            places = ops.pad(layers.grid_places(grid), [(0, 0), no_position, (0, 0)])  # [1, T, 2]
-            return {"angles": self.patch_positions(places)}  # class tokens, at (0, 0), do not turn
+            positions = layers.grid_positions(grid)  # [1, N, 2]
+            # tokens in front, at position (0, 0), are not rotated
+            positions = ops.pad(positions, [(0, 0), no_position, (0, 0)])  # [1, T, 2]
+            return {"rotation": self.patch_positions(positions)}
         return {}
 
     def grid(self, image_size):
