@@ -292,8 +292,8 @@ class TransformerDecoder(TransformerBlock):
             "he_normal".
         attention: the kind of self-attention: "softmax", "blockwise" or "linear", see
             `zoo.layers.MultiHeadSelfAttention`; or "ssru", a `zoo.layers.SSRU` in its place, which
-            needs cross-attention, and supports neither `bias` nor `rotation` nor a mask that depends
-            on the query.
+            needs cross-attention, and supports no `bias`, no `rotation` and no mask that depends on
+            the query.
         norm_type: "layer" or "rms", the kind of normalization: `zoo.layers.LayerNormalization` or
             `zoo.layers.RMSNormalization`.
 
