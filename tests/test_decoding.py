@@ -452,8 +452,10 @@ def test_blockwise_top_k(k, length):
         assert spy.top_k.call_args.args[0] is short
     largest, indices = map(ops.convert_to_numpy, found)
     order = np.argsort(-values, axis=-1, kind="stable")[..., :k]
-    np.testing.assert_array_equal(indices, order)
     np.testing.assert_array_equal(largest, np.take_along_axis(values, order, axis=-1))
+    np.testing.assert_array_equal(largest, np.take_along_axis(values, indices, axis=-1))
+    if keras.backend.backend() != "torch":  # which does not order equal values
+        np.testing.assert_array_equal(indices, order)
 
 
 @pytest.mark.parametrize("shape", [(4099,), (5, 4099), (2, 3, 4099)])
