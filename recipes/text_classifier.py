@@ -28,7 +28,7 @@ from zoo.errors import UserError
 from zoo.tasks.classifier import TextClassifier
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.sentencepiece import train_tokenizer
-from zoo.training.losses import ClassWeighted, SmoothedCrossEntropy, balanced
+from zoo.training.losses import ClassWeighted, SmoothedCrossEntropy, balanced_class_weights
 from zoo.training.optimizers import adamw, warmup_cosine
 from zoo.training.report import finish_text_classifier
 from zoo.training.run import Run
@@ -198,7 +198,7 @@ def objective(config, data):
         return loss, accuracy
     loss = SmoothedCrossEntropy(config.label_smoothing)
     if config.class_weights:
-        loss = ClassWeighted(loss, balanced(data.train.labels, len(data.class_names)))
+        loss = ClassWeighted(loss, balanced_class_weights(data.train.labels, len(data.class_names)))
     return loss, keras.metrics.SparseCategoricalAccuracy(name="accuracy")
 
 

@@ -35,6 +35,7 @@ from zoo.training.fine_tuning import pretrained_translator
 from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
 from zoo.training.optimizers import WarmupInverseSquareRoot, muon
 from zoo.training.report import finish_translator
+from zoo.training.report_translation_scores import bleu_tokenizer
 from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint
 from zoo.training.sentence_pairs import load_pairs
@@ -47,7 +48,6 @@ from zoo.training.settings import (
     flags,
     report_invalid_settings,
 )
-from zoo.training.translation_scores import bleu_tokenizer
 
 BleuTokenizer = Literal[
     "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "flores101", "flores200", "spm", "none"

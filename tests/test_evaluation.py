@@ -31,7 +31,7 @@ from zoo.tasks.generator import TextGenerator
 from zoo.text import BOS_ID, EOS_ID
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training.callbacks import history_rows
-from zoo.training.translation_scores import compared_translations
+from zoo.training.report_translation_scores import compared_translations
 
 slow = pytest.mark.slow
 NOTE = ("Not used, with an empty column: 1.",)

@@ -111,7 +111,7 @@ def stored_matrix(layer):
 class TrainingModel(keras.Model):
     """Base class of a model with its own training step: public names of what `fit` uses."""
 
-    regularization_parts = 1  # `compute_loss` divides the losses that layers add by this number
+    batches_per_update = 1  # each batch adds an equal part of the regularization losses of layers
 
     @property
     def metrics_of_compile(self):
@@ -130,7 +130,7 @@ class TrainingModel(keras.Model):
             compute_output_spec(step, batch)
 
     def _aggregate_additional_loss(self, loss):
-        return super()._aggregate_additional_loss(loss) / self.regularization_parts
+        return super()._aggregate_additional_loss(loss) / self.batches_per_update
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         # The model is built. Keras would average the first batch over the replicas, which fails

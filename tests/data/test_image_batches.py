@@ -79,7 +79,7 @@ def test_evaluation_batches_are_all_images_in_order_and_rows_without_weight():
     weights = np.concatenate([batch[2] for batch in batches])
     np.testing.assert_array_equal(weights, np.arange(64) < COUNT)
     for context in (tf.distribute.InputContext(), tf.distribute.InputContext(1, 0, 2)):
-        totals = [batch[2].total[0] for batch in tested.parts(context)]
+        totals = [batch[2].total_weight[0] for (batch,) in tested.shares(context)]
         assert {16, COUNT % 16} == {*np.array(totals)}
 
 
@@ -88,7 +88,7 @@ def test_the_end_of_training_is_not_waited_for():
     for dataset in (
         image_batches.training_batches(IMAGES, CLASSES, 10).whole(),
         image_batches.evaluation_batches(IMAGES, CLASSES, 10).whole(),
-        image_batches.training_batches(IMAGES, CLASSES, 10).parts(
+        image_batches.training_batches(IMAGES, CLASSES, 10).shares(
             tf.distribute.InputContext(2, 1, 2)
         ),
         plain_text.training_windows(np.arange(1000, dtype=np.int32), 4, 16).whole(),
@@ -134,12 +134,13 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
     found = as_replicas_get_them(batches, workers, replicas, 2)
     for expected, parts in zip(whole, found, strict=True):
         if "accumulation" not in options:
-            expected, parts = (expected,), [(part,) for part in parts]
+            expected = (expected,)
         for turn, batch in enumerate(expected):
-            pixels, labels, rows = zip(*(part[turn] for part in parts))
-            real = np.concatenate([one.real for one in rows]) > 0
-            assert all((one.rows == 44).all() and (one.total == 44).all() for one in rows)
-            weights = [one.weights for one in rows]
+            pixels, labels, shares = zip(*(part[turn] for part in parts))
+            real = np.concatenate([share.is_real for share in shares]) > 0
+            for share in shares:
+                assert (share.num_rows == 44).all() and (share.total_weight == 44).all()
+            weights = [share.weights for share in shares]
             for found, known in zip((pixels, labels, weights), batch, strict=True):
                 np.testing.assert_array_equal(np.concatenate(found)[real], known)
 
@@ -147,7 +148,7 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
 def test_a_worker_computes_few_other_rows():
     for workers in (1, 4):
         contexts = [tf.distribute.InputContext(workers, n, workers) for n in range(workers)]
-        rows = [image_batches._worker_rows(128, context).numbers for context in contexts]
+        rows = [image_batches._worker_rows(128, context).indices for context in contexts]
         assert [len(own) for own in rows] == [128 // workers] * workers
 
 

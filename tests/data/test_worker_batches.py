@@ -9,12 +9,12 @@ from zoo.data.worker_batches import split_batches
 
 
 def as_replicas_get_them(batches, workers, replicas, count):
-    """The first batches: a list of the part for each replica of all workers, in order."""
+    """The first updates: a list of the shares for each replica of all workers, in order."""
     own = replicas // workers
     contexts = [tf.distribute.InputContext(workers, n, replicas) for n in range(workers)]
-    found = [list(batches.parts(one).take(count * own).as_numpy_iterator()) for one in contexts]
+    found = [list(batches.shares(one).take(count * own).as_numpy_iterator()) for one in contexts]
     return [
-        [part for parts in found for part in parts[own * step : own * (step + 1)]]
+        [shares for updates in found for shares in updates[own * step : own * (step + 1)]]
         for step in range(count)
     ]
 
@@ -25,8 +25,9 @@ def test_rows_are_split_in_order_and_the_last_is_repeated_without_weight(rows, w
     batch = {"a": random.normal(size=(rows, 4)), "b": np.arange(rows)}, np.arange(rows) + 100
     plain = random.uniform(1, 2, (rows, 6)).astype("float32")
     dataset = tf.data.Dataset.from_tensors((*batch, plain)).repeat(2)
-    first, parts = as_replicas_get_them(split_batches(dataset), workers, replicas, 2)
-    assert len(first) == len(parts) == replicas
+    first, second = as_replicas_get_them(split_batches(dataset), workers, replicas, 2)
+    assert len(first) == len(second) == replicas
+    parts = [part for (part,) in second]
     assert {len(labels) for _, labels, _ in parts} == {share}
     *joined, weights = keras.tree.map_structure(lambda *part: np.concatenate(part), *parts)
     keras.tree.map_structure(
@@ -35,9 +36,9 @@ def test_rows_are_split_in_order_and_the_last_is_repeated_without_weight(rows, w
         (*batch, plain),
     )
     np.testing.assert_array_equal(joined[0]["b"][rows:], rows - 1)
-    np.testing.assert_array_equal(weights.real, np.arange(len(weights.real)) < rows)
-    assert (weights.rows == rows).all()
-    np.testing.assert_allclose(weights.total, plain.sum(), rtol=1e-6)
+    np.testing.assert_array_equal(weights.is_real, np.arange(len(weights.is_real)) < rows)
+    assert (weights.num_rows == rows).all()
+    np.testing.assert_allclose(weights.total_weight, plain.sum(), rtol=1e-6)
 
 
 def test_each_of_several_accumulated_batches_is_split():
@@ -45,7 +46,7 @@ def test_each_of_several_accumulated_batches_is_split():
     batches = split_batches(tf.data.Dataset.from_tensors(batches))
     [parts] = as_replicas_get_them(batches, 2, 2, 1)
     for part in parts:
-        shapes = [(x.shape, y.shape, rows.weights.shape) for x, y, rows in part]
+        shapes = [(x.shape, y.shape, share.weights.shape) for x, y, share in part]
         assert shapes == [((share, 2), (share,), (share,)) for share in (2, 1, 3)]
-        assert all((rows.rows == 10).all() for *_, rows in part), "of the whole update"
-    assert [sum(part[n][2].real.sum() for part in parts) for n in range(3)] == [4, 1, 5]
+        assert all((share.num_rows == 10).all() for *_, share in part), "of the whole update"
+    assert [sum(part[n][2].is_real.sum() for part in parts) for n in range(3)] == [4, 1, 5]

@@ -69,8 +69,8 @@ def vit(
         trainer.compile(
             optimizer(1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
             loss(from_logits=True, reduction="sum"),
-            [keras.metrics.CategoricalAccuracy(name="accuracy")],
-            jit_compile,
+            weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
+            jit_compile=jit_compile,
         )
     overflow = loss is OverflowOnce
     augment = Augmentation(crop_padding=1, flip_probability=0.0, randaugment_num_ops=0)
@@ -109,7 +109,7 @@ def translation(strategy):
         adam = keras.optimizers.Adam(rate, 0.9, 0.98, global_clipnorm=0.5)
         trainer = Trainer(model)
         accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-        trainer.compile(adam, SmoothedCrossEntropy(0.1), [accuracy])
+        trainer.compile(adam, SmoothedCrossEntropy(0.1), weighted_metrics=[accuracy])
     return trainer, train_batches, valid_batches
 
 

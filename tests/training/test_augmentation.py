@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.data.worker_batches import BatchRows
+from zoo.data.image_batches import BatchRows
 from zoo.training import augmentation, rand_augment
 from zoo.training.augmentation import Augmentation
 from zoo.training.rand_augment import OPERATIONS
@@ -167,7 +167,7 @@ def test_mixup_is_with_another_image_of_the_group(count):
     partners = np.where(labels - np.diag(np.diag(labels)) > 0, np.arange(count), 0).max(axis=1)
     rows = np.arange(count)[labels.max(axis=1) < 1]
     assert len(rows) > 0.9 * count and (partners[rows] != rows).all()
-    assert (partners[rows] // augmentation.GROUP == rows // augmentation.GROUP).all()
+    assert (partners[rows] // augmentation.GROUP_SIZE == rows // augmentation.GROUP_SIZE).all()
     assert len(np.unique(partners[rows])) == len(rows)
 
 

@@ -43,8 +43,9 @@ def test_alone_it_is_the_default_strategy(environment):
     batches = tf.data.Dataset.from_tensors((np.zeros((3, 2)), np.zeros(3), np.ones(3, "f4")))
     batches = distribution.as_worker_batches(batches)
     assert batches.num_batches == 1 and distribution.as_worker_batches(batches) is batches
-    [[inputs, _, rows]] = distribution.distribute(batches, strategy)
-    assert inputs.shape == (3, 2) and set(rows.rows.numpy()) == {3} == set(rows.total.numpy())
+    [[[inputs, _, share]]] = distribution.distribute(batches, strategy)
+    assert inputs.shape == (3, 2)
+    assert set(share.num_rows.numpy()) == {3} == set(share.total_weight.numpy())
 
 
 def test_what_contradicts_itself_is_refused(environment):

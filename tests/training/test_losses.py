@@ -9,17 +9,15 @@ import pytest
 import tensorflow as tf
 from sklearn.utils.class_weight import compute_class_weight
 
-from zoo.data.worker_batches import RowWeights
+from zoo.data.worker_batches import ShareWeights
 from zoo.errors import UserError
 from zoo.training.losses import (
     ClassWeighted,
-    PartLoss,
     SmoothedCrossEntropy,
-    balanced,
-    reduction_of,
+    balanced_class_weights,
     token_accuracy,
-    weights_of_part,
 )
+from zoo.training.share_losses import ShareLoss, common_reduction, loss_weights
 
 RANDOM = np.random.default_rng(0)
 VOCABULARY = 7
@@ -133,7 +131,9 @@ def test_the_loss_is_saved_whole():
 def test_balanced_weights_are_those_of_scikit_learn():
     labels = np.repeat([0, 2, 3], [40, 8, 1])
     theirs = compute_class_weight("balanced", classes=np.unique(labels), y=labels)
-    np.testing.assert_allclose(balanced(labels, 5), [theirs[0], 0, theirs[1], theirs[2], 0])
+    np.testing.assert_allclose(
+        balanced_class_weights(labels, 5), [theirs[0], 0, theirs[1], theirs[2], 0]
+    )
 
 
 @pytest.mark.parametrize("soft", [False, True])
@@ -148,14 +148,14 @@ def test_a_loss_with_class_weights_is_that_of_keras_with_weights_of_examples(sof
     else:
         loss = SmoothedCrossEntropy(0.1, reduction="sum")
     expected = value_and_gradient(loss, labels, logits, weights / 9)
-    weighted = PartLoss(ClassWeighted(loss, class_weights))
+    weighted = ShareLoss(ClassWeighted(loss, class_weights))
     found = value_and_gradient(weighted, labels, logits, np.full(9, 1 / 9, "float32"))
     # float32, sums of nine terms
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
 
 
-# --- parts of an update --------------------------------------------------------------------------
+# --- shares of an update -------------------------------------------------------------------------
 
 
 REDUCTIONS = ("sum", "sum_over_batch_size", "mean_with_sample_weight")
@@ -163,8 +163,8 @@ REDUCTIONS = ("sum", "sum_over_batch_size", "mean_with_sample_weight")
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weights_shape", [(7,), (7, 5)])
-def test_the_losses_of_parts_add_up_to_that_of_keras(reduction, weights_shape):
-    """Of parts of 4, 2 and 1 rows; a part repeats its last row, without weight."""
+def test_the_losses_of_shares_add_up_to_that_of_keras(reduction, weights_shape):
+    """Of shares of 4, 2 and 1 rows; a share repeats its last row, without weight."""
     labels, logits = tokens(7)
     weights = RANDOM.uniform(size=weights_shape).astype("float32")
     loss = SmoothedCrossEntropy(0.1, reduction)
@@ -173,18 +173,20 @@ def test_the_losses_of_parts_add_up_to_that_of_keras(reduction, weights_shape):
     total = 0.0
     for rows in ([0, 1, 2, 3], [4, 5, 5, 5], [6, 6]):
         real = np.float32([row not in rows[:place] for place, row in enumerate(rows)])
-        counted = RowWeights.of_update(weights[rows], 7, weights.sum())._replace(real=real)
-        total += PartLoss(loss)(labels[rows], logits[rows], weights_of_part(counted, reduction, 1))
+        share = ShareWeights.of_update(weights[rows], 7, weights.sum())._replace(is_real=real)
+        total += ShareLoss(loss)(labels[rows], logits[rows], loss_weights(share, reduction, 1))
     np.testing.assert_allclose(total, expected, rtol=1e-5)  # float32, in another order
 
 
 def test_losses_of_one_reduction_are_needed():
     mean = keras.losses.MeanSquaredError()
-    assert reduction_of({"a": mean, "b": None, "c": "mse"}) == "sum_over_batch_size"
-    assert reduction_of(None) == reduction_of([keras.losses.MeanSquaredError(reduction="mean")])
+    assert common_reduction({"a": mean, "b": None, "c": "mse"}) == "sum_over_batch_size"
+    assert common_reduction(None) == common_reduction(
+        [keras.losses.MeanSquaredError(reduction="mean")]
+    )
     for others in ([mean, SmoothedCrossEntropy()], keras.losses.MeanSquaredError(reduction=None)):
         with pytest.raises(UserError, match="All losses of a model must have the same reduction"):
-            reduction_of(others)
+            common_reduction(others)
 
 
 def test_masks_and_single_numbers_that_would_be_wrong_are_refused():
@@ -193,10 +195,26 @@ def test_masks_and_single_numbers_that_would_be_wrong_are_refused():
         from_logits=True, ignore_class=0, reduction="mean_with_sample_weight"
     )
     with pytest.raises(UserError, match="has a mask, which is not supported with the reduction"):
-        PartLoss(ignoring)(labels, logits, np.ones(4, "float32"))
+        ShareLoss(ignoring)(labels, logits, np.ones(4, "float32"))
     number = keras.losses.Dice()
     expected = number(np.eye(VOCABULARY)[labels], logits)
-    found = PartLoss(number)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))
+    found = ShareLoss(number)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     with pytest.raises(UserError, match="dice returns one number .* between 2 devices"):
-        PartLoss(number, 2)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))
+        ShareLoss(number, 2)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))
+
+
+def test_masks_are_refused_where_the_mean_would_be_that_of_each_share():
+    labels, logits = tokens(4)
+    weights = np.ones(4, "float32")
+    mean, summed = (
+        keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=0, reduction=reduction
+        )
+        for reduction in ("sum_over_batch_size", "sum")
+    )
+    for loss, num_shares in ((mean, 1), (summed, 2)):
+        found = ShareLoss(loss, num_shares)(labels, logits, weights)
+        np.testing.assert_allclose(found, loss(labels, logits), rtol=1e-6)
+    with pytest.raises(UserError, match="has a mask, so .* between 2 devices"):
+        ShareLoss(mean, 2)(labels, logits, weights)

@@ -19,8 +19,8 @@ from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import pictures
 from zoo.training.report import _draw_alignment
-from zoo.training.scores import class_scores, epoch_scores, label_scores
-from zoo.training.translation_scores import bleu_tokenizer, translation_scores
+from zoo.training.report_scores import class_scores, epoch_scores, label_scores
+from zoo.training.report_translation_scores import bleu_tokenizer, translation_scores
 
 RANDOM = np.random.default_rng(0)
 

@@ -48,7 +48,7 @@ def compiled(optimizer=None, model=None, reduction=REDUCTIONS[-1], **settings):
     trainer.compile(
         optimizer or paper_adam(),
         SmoothedCrossEntropy(0.1, reduction),
-        [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         **settings,
     )
     return trainer

@@ -40,7 +40,9 @@ def make_trainer(width=6, seed=0):
     trainer = Trainer(keras.Sequential([keras.Input((5,)), *layers]))
     optimizer = keras.optimizers.AdamW(0.05, use_ema=True, ema_momentum=0.9)
     loss = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
-    trainer.compile(optimizer, loss, [keras.metrics.CategoricalAccuracy(name="accuracy")])
+    trainer.compile(
+        optimizer, loss, weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")]
+    )
     return trainer
 
 

@@ -1,8 +1,8 @@
 """Batches of images: each row of a batch is a pure function of seed, step and row number.
 
 So a resumed run sees the same batches as an uninterrupted one, with any number of workers. A worker
-computes the rows of its replicas only, in groups of `GROUP` consecutive rows, as the images of a
-group are mixed with each other. Here are 48 rows for two workers with one replica each; both
+computes the rows of its replicas only, in groups of `GROUP_SIZE` consecutive rows, because images
+are mixed with others of their group. Here are 48 rows for two workers with one replica each; both
 workers compute the group in the middle, and each keeps the half that `split` selects for it::
 
     row                    0 ... 15 | 16 ... 23 | 24 ... 31 | 32 ... 47
@@ -10,9 +10,9 @@ workers compute the group in the middle, and each keeps the half that `split` se
     group                  0 ..... 0 | 1 ................. 1 | 2 ..... 2
     computed by worker     0        | 0 and 1   | 0 and 1   | 1
 
-See `zoo.data.worker_batches` for how rows are divided between replicas.
-Axes: B rows of a batch, b rows that a worker computes, H image height, W image width, C channels,
-K classes.
+See `zoo.data.worker_batches` for how rows are divided between replicas, and for the words update,
+batch and share. Axes: B rows of an update, b rows that a worker computes, H image height, W image
+width, C channels, K classes.
 """
 
 from collections.abc import Callable
@@ -24,15 +24,29 @@ import tensorflow as tf
 from zoo.data.preprocessing import random_resized_crop
 from zoo.data.token_batches import shuffled
 from zoo.data.worker_batches import (
-    GROUP,
-    BatchRows,
-    RowWeights,
+    ShareWeights,
     WorkerBatches,
-    each_replica,
     split,
     split_rows,
+    unbatch_replicas,
 )
 from zoo.errors import UserError
+
+GROUP_SIZE = 16  # consecutive rows that one worker augments together
+
+
+class BatchRows(NamedTuple):
+    """The rows of a batch that a worker augments.
+
+    Random draws depend on the index of a row only, whichever other rows the worker has.
+
+    Fields:
+        indices: int32 [b], ascending.
+        batch_size: number of rows of the whole batch.
+    """
+
+    indices: tf.Tensor
+    batch_size: int
 
 
 def steps_per_epoch(images, batch_size):
@@ -67,48 +81,54 @@ def training_batches(
     Args:
         images: `zoo.data.images.Images`.
         num_classes: K.
-        batch_size: B.
+        batch_size: B, the rows of an update.
         augment: `zoo.training.augmentation.Augmentation`; none by default.
         label_smoothing: share of each label spread over all classes (Szegedy et al. 2015, section
             7).
         seed: seed of shuffling and augmentation.
         first_step: step of the first batch, counted from the beginning of the run.
-        accumulation: number of parts of a batch, which must divide `batch_size`; their gradients
-            are summed, which takes less memory.
+        accumulation: number of batches of an update, which must divide `batch_size`. Their
+            gradients are summed, which takes less memory than one batch.
         min_crop_area: see `random_resized_crop`; no such crops by default.
 
     Returns:
         `WorkerBatches` of (images uint8 [B, H, W, C], soft labels float32 [B, K], weights float32
-        [B], which are 1), or of tuples of such parts if `accumulation` is greater than 1.
+        [B], which are 1). If `accumulation` is greater than 1, an update is a tuple of smaller
+        batches.
     """
     count = len(images)
     steps = steps_per_epoch(images, batch_size)
 
     @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
-    def parts(context):
+    def shares(context):
         own = _worker_rows(batch_size, context, accumulation)
 
-        def numbers(step):
-            places = step % steps * batch_size + tf.cast(own.numbers, tf.int64)
+        def places(step):
+            places = step % steps * batch_size + tf.cast(own.indices, tf.int64)
             return step, shuffled(places, count, seed, step // steps)
 
         def crop(image, step, row):
             row_seed = tf.random.fold_in(_seed(seed, step), row)
             return random_resized_crop(image, row_seed, images.image_shape, min_crop_area)
 
-        def batch(step, pixels, labels):
+        def update(step, pixels, labels):
             labels = tf.one_hot(labels, num_classes)
             if augment is not None:
-                rows = BatchRows(tf.constant(own.numbers), batch_size)
+                rows = BatchRows(tf.constant(own.indices), batch_size)
                 pixels, labels = augment(pixels, labels, _seed(seed, step), rows)
             labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
-            return own.split(pixels, labels, tf.ones([len(own.numbers)]), total=batch_size)
+            weights = tf.ones([len(own.indices)])
+            return own.split(pixels, labels, weights, total_weight=batch_size)
 
-        batches = tf.data.Dataset.counter(first_step).map(numbers)
-        read = _read(images, batches, own.numbers, None if min_crop_area is None else crop)
-        return each_replica(read.map(batch, tf.data.AUTOTUNE))
+        read = _read(
+            images,
+            tf.data.Dataset.counter(first_step).map(places),
+            own.indices,
+            crop=None if min_crop_area is None else crop,
+        )
+        return unbatch_replicas(read.map(update, tf.data.AUTOTUNE))
 
-    return WorkerBatches(parts)
+    return WorkerBatches(shares)
 
 
 def evaluation_batches(images, num_classes, batch_size):
@@ -121,54 +141,54 @@ def evaluation_batches(images, num_classes, batch_size):
     steps = -(-len(images) // batch_size)
 
     @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
-    def parts(context):
+    def shares(context):
         own = _worker_rows(batch_size, context)
 
-        def numbers(step):
-            places = step * batch_size + tf.cast(own.numbers, tf.int64)
+        def places(step):
+            places = step * batch_size + tf.cast(own.indices, tf.int64)
             return step, tf.minimum(places, len(images) - 1)
 
         def batch(step, pixels, labels):
             start = step * batch_size
-            places = start + tf.cast(own.numbers, tf.int64)
+            places = start + tf.cast(own.indices, tf.int64)
             weights = tf.cast(places < len(images), tf.float32)
-            total = tf.minimum(start + batch_size, len(images)) - start
-            return own.split(pixels, tf.one_hot(labels, num_classes), weights, total)
+            total_weight = tf.minimum(start + batch_size, len(images)) - start
+            return own.split(pixels, tf.one_hot(labels, num_classes), weights, total_weight)
 
-        read = _read(images, tf.data.Dataset.range(steps).map(numbers), own.numbers)
-        return each_replica(read.map(batch, tf.data.AUTOTUNE))
+        read = _read(images, tf.data.Dataset.range(steps).map(places), own.indices)
+        return unbatch_replicas(read.map(batch, tf.data.AUTOTUNE))
 
-    return WorkerBatches(parts, steps)
+    return WorkerBatches(shares, steps)
 
 
 class _WorkerRows(NamedTuple):
-    """The rows of a batch that a worker computes.
+    """The rows of an update that a worker computes.
 
     Fields:
-        numbers: int32 [b], ascending.
-        split: function of (images [b, ...], labels [b, K], weights [b], total, the sum of the
-            weights of all B rows) that returns the batch of each replica, or a tuple of the parts
-            of an update if there are several.
+        indices: int32 [b], ascending.
+        split: function of (images [b, ...], labels [b, K], weights [b], total_weight, the sum of
+            the weights of all B rows) that returns a tuple of the batches of the update, each
+            split by replicas.
     """
 
-    numbers: np.ndarray
+    indices: np.ndarray
     split: Callable
 
 
 def _worker_rows(batch_size, context, accumulation=1):
     """Selects the groups that contain the rows of the replicas of a worker."""
     size = batch_size // accumulation
-    own, real = (tensor.numpy() for tensor in split_rows(size, context))
-    wanted = [part * size + own for part in range(accumulation)]
-    every = np.arange(batch_size, dtype=np.int32)
-    numbers = every[np.isin(every // GROUP, np.stack(wanted) // GROUP)]
+    first_batch, is_real = (tensor.numpy() for tensor in split_rows(size, context))
+    batches = [number * size + first_batch for number in range(accumulation)]  # indices of rows
+    all_rows = np.arange(batch_size, dtype=np.int32)
+    groups = np.stack(batches) // GROUP_SIZE
+    indices = all_rows[np.isin(all_rows // GROUP_SIZE, groups)]
 
-    def split_rows_of(pixels, labels, weights, total):
-        batch = pixels, labels, RowWeights.of_update(weights, batch_size, total)
-        parts = [split(batch, np.searchsorted(numbers, part), real) for part in wanted]
-        return parts[0] if accumulation == 1 else tuple(parts)
+    def split_update(pixels, labels, weights, total_weight):
+        rows = pixels, labels, ShareWeights.of_update(weights, batch_size, total_weight)
+        return tuple(split(rows, np.searchsorted(indices, batch), is_real) for batch in batches)
 
-    return _WorkerRows(numbers, split_rows_of)
+    return _WorkerRows(indices, split_update)
 
 
 def _seed(seed, step):

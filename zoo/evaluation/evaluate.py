@@ -19,8 +19,13 @@ from zoo.errors import CheckpointError, DataError, UserError
 from zoo.evaluation.data import labeled_images, labeled_texts, model_labels, sentence_pairs
 from zoo.evaluation.exported import Exported
 from zoo.loading import load
-from zoo.training.scores import class_scores, cross_entropy, image_probabilities, likelihood_scores
-from zoo.training.translation_scores import bleu_tokenizer, compared_translations
+from zoo.training.report_scores import (
+    class_scores,
+    cross_entropy,
+    image_probabilities,
+    likelihood_scores,
+)
+from zoo.training.report_translation_scores import bleu_tokenizer, compared_translations
 
 _OPTIONS = {  # of each kind of model
     "classifier": {"labels", "data_dir"},
@@ -147,7 +152,7 @@ def _kind(task):
         raise UserError(
             "Translators, text generators and classifiers with one label per item can be "
             "evaluated, as zoo.load returns them, or by a path or name. For several labels, use "
-            f"zoo.training.scores.label_scores. Received: {type(task).__name__}."
+            f"zoo.training.report_scores.label_scores. Received: {type(task).__name__}."
         )
     return kind
 

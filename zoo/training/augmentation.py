@@ -16,7 +16,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from zoo.data.worker_batches import GROUP, BatchRows
+from zoo.data.image_batches import GROUP_SIZE, BatchRows
 from zoo.training.rand_augment import rand_augment, size, uniform, warp
 
 _PIXELS = 2**20  # of the images that are augmented together, to bound the memory for float32
@@ -44,12 +44,12 @@ def _change_some(images, selected, change):
 
 def _partners(seed, rows):
     """Draws a permutation of the rows of each group without fixed points: indices int32 [batch]."""
-    groups = rows.numbers // GROUP
-    places = rows.numbers % GROUP  # within the group
+    groups = rows.indices // GROUP_SIZE
+    places = rows.indices % GROUP_SIZE  # within the group
     draws = tf.cast(groups, tf.float32) + tf.reshape(uniform(seed, rows), [-1])
     order = tf.argsort(draws, stable=True)  # groups in sequence, at random within each group
     # The partner of a row is the next row in this order; of the last row of a group, its first row.
-    group_sizes = tf.minimum(GROUP, rows.count - GROUP * groups)
+    group_sizes = tf.minimum(GROUP_SIZE, rows.batch_size - GROUP_SIZE * groups)
     following = tf.range(tf.size(order)) - places + (places + 1) % group_sizes
     return tf.scatter_nd(order[:, None], tf.gather(order, following), tf.shape(order))
 
@@ -57,9 +57,9 @@ def _partners(seed, rows):
 def _gamma(seed, rows, alpha):
     """Draws from Gamma(alpha) for each row: [batch, 1, 1, 1], like `alpha`."""
     # Numbers are drawn for all rows of the batch: the same, whichever rows a worker has.
-    alphas = tf.scatter_nd(rows.numbers[:, None], alpha - 1.0, [rows.count, 1, 1, 1]) + 1.0
+    alphas = tf.scatter_nd(rows.indices[:, None], alpha - 1.0, [rows.batch_size, 1, 1, 1]) + 1.0
     draws = tf.random.stateless_gamma(tf.shape(alphas), seed, alphas)
-    return tf.gather(draws, rows.numbers)
+    return tf.gather(draws, rows.indices)
 
 
 def _array_of_parts(tensor, num_parts):
@@ -73,7 +73,7 @@ class Augmentation:
     """Augments a batch or some of its rows: call it with (images, labels, seed, rows).
 
     Images are uint8 [batch, height, width, channels]; each row of labels must sum to one. `rows`
-    are the `BatchRows` of the images, whole groups of `GROUP` consecutive rows; all by default.
+    are the `BatchRows` of the images, whole groups of `GROUP_SIZE` rows; all rows by default.
     Returns uint8 images and float32 labels.
 
     Args:
@@ -111,12 +111,12 @@ class Augmentation:
         if rows is None:
             rows = BatchRows(tf.range(count), count)
         pixels = tf.reduce_prod(tf.shape(images)[1:3])
-        part_size = tf.maximum(_PIXELS // pixels // GROUP, 1) * GROUP
+        part_size = tf.maximum(_PIXELS // pixels // GROUP_SIZE, 1) * GROUP_SIZE
         num_parts = -(-count // part_size)
 
         def augment_part(part, all_images, all_labels):
             own = slice(part * part_size, (part + 1) * part_size)
-            own_rows = BatchRows(rows.numbers[own], rows.count)
+            own_rows = BatchRows(rows.indices[own], rows.batch_size)
             new_images, new_labels = self._augment(images[own], labels[own], seed, own_rows)
             return part + 1, all_images.write(part, new_images), all_labels.write(part, new_labels)
 
@@ -187,7 +187,7 @@ class Augmentation:
 
         def fill(some, places):
             spec = tf.TensorSpec(images.shape[1:])
-            drawn = tf.map_fn(noise, tf.gather(rows.numbers, places), fn_output_signature=spec)
+            drawn = tf.map_fn(noise, tf.gather(rows.indices, places), fn_output_signature=spec)
             box = _box(
                 some,
                 top=tf.gather(top, places),
@@ -207,8 +207,8 @@ class Augmentation:
         its real area. An alpha of 0 disables that operation, whatever `cutmix_probability`; at
         least one alpha must be positive.
 
-        The other image is one of the same group of `GROUP` rows, so that no worker needs all rows
-        of a batch: `rows` must have whole groups.
+        The other image is one of the same group, so that no worker needs all rows of a batch:
+        `rows` must have whole groups of `GROUP_SIZE` rows.
         """
         seeds = tf.unstack(tf.random.split(seed, 7))
         cutmix_probability = self.cutmix_probability

@@ -1,4 +1,10 @@
-"""Callbacks: history, training speed, norms, patch dropout, and the average of the last epochs."""
+"""Callbacks: history, training speed, norms, patch dropout, and the average of the last epochs.
+
+To compute a metric of the logits after each epoch, pass a Keras metric as one of the
+`weighted_metrics` of `Run.train`. To compute one of generated texts, such as BLEU, write a callback
+that adds it to `logs` in `on_epoch_end`, as `EpochFigures` does, and pass it in `callbacks` of
+`Run.train`: it is then written to ``history.csv`` and TensorBoard.
+"""
 
 import collections
 import csv

@@ -7,7 +7,7 @@ from zoo.data.image_folder import image_folder
 from zoo.data.images import digits, unreadable_images_named
 from zoo.data.tfds_data import tfds_images
 from zoo.tasks.classifier import ImageClassifier
-from zoo.training.losses import ClassWeighted, balanced
+from zoo.training.losses import ClassWeighted, balanced_class_weights
 from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint
 
@@ -137,7 +137,7 @@ def _loss(settings, data, label_smoothing):
     )
     if settings.class_weights is None:
         return loss
-    weights = balanced(data.train.labels, len(data.class_names))
+    weights = balanced_class_weights(data.train.labels, len(data.class_names))
     # so that a smoothed label has the weight of the label before smoothing
     weights = (weights - label_smoothing * weights.mean()) / (1.0 - label_smoothing)
     return ClassWeighted(loss, weights)

@@ -15,8 +15,8 @@ from keras import ops
 
 def uniform(seed, rows, low=0.0, high=1.0):
     """Draws a number from [low, high) for each of the `BatchRows`: [batch, 1, 1, 1]."""
-    draws = tf.random.stateless_uniform([rows.count, 1, 1, 1], seed, low, high)
-    return tf.gather(draws, rows.numbers)
+    draws = tf.random.stateless_uniform([rows.batch_size, 1, 1, 1], seed, low, high)
+    return tf.gather(draws, rows.indices)
 
 
 def size(images):

@@ -10,7 +10,7 @@ from zoo.data.images import sample
 from zoo.errors import TaskError
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
-from zoo.training.scores import (
+from zoo.training.report_scores import (
     class_scores,
     cross_entropy,
     epoch_scores,
@@ -18,7 +18,7 @@ from zoo.training.scores import (
     label_scores,
     likelihood_scores,
 )
-from zoo.training.translation_scores import translation_scores
+from zoo.training.report_translation_scores import translation_scores
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8

@@ -146,7 +146,12 @@ class Run:
                 if optimizer is None:
                     trainer.compile(**_arguments_of_compile(model), jit_compile=jit_compile)
                 else:
-                    trainer.compile(optimizer, loss, weighted_metrics, jit_compile)
+                    trainer.compile(
+                        optimizer,
+                        loss,
+                        weighted_metrics=weighted_metrics,
+                        jit_compile=jit_compile,
+                    )
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
 

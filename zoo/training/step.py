@@ -1,7 +1,8 @@
 """A training step: forward pass, loss, gradients, sum over the replicas, update.
 
-Each replica runs these functions on its share of the rows. The gradients of all batches and
-replicas are summed before they are clipped, so the result does not depend on the replicas.
+Each replica runs these functions on its shares of the batches, see `zoo.data.worker_batches`. The
+gradients of all shares are summed before they are clipped, so the result does not depend on the
+number of replicas.
 """
 
 import tensorflow as tf
@@ -9,39 +10,41 @@ import tensorflow as tf
 from zoo import kernels
 from zoo.training.distribution import sum_over_replicas
 
-STEPS_BETWEEN_NORMS = 10  # measuring each step takes 1 or 2% of the time of large models
+# To measure the norm of the gradients in every step would take 1 to 2 % of the time.
+STEPS_BETWEEN_NORMS = 10
 
 
-def training_step(trainer, batches, differentiate):
-    """Updates the weights once, with the sum of the gradients of some batches.
+def training_step(trainer, shares, compute_gradients):
+    """Updates the weights once, with the sum of the gradients of all shares.
 
     Args:
         trainer: compiled `zoo.training.trainer.Trainer`.
-        batches: list of (inputs, labels, `RowWeights`).
-        differentiate: `loss_and_gradients` as a function of (inputs, labels, weights), which may be
-            compiled.
+        shares: of each batch of the update the share of this replica: a tuple of (inputs, labels,
+            `ShareWeights`).
+        compute_gradients: `loss_and_gradients` as a function of (inputs, labels, weights), which
+            may be compiled.
 
     Returns:
-        The sum of the losses of the batches on this replica.
+        The sum of the losses of the shares of this replica.
     """
     variables = trainer.trainable_variables
     total_loss = 0.0
     total_gradients = [None] * len(variables)
 
-    # 1. The losses and gradients of the rows of this replica, summed over the batches.
-    for batch in batches:
-        loss, outputs, gradients = differentiate(*batch)
+    # 1. The losses and gradients of this replica, summed over the batches.
+    for share in shares:
+        loss, outputs, gradients = compute_gradients(*share)
         total_loss += loss
         total_gradients = [
             _add(total, gradient) for total, gradient in zip(total_gradients, gradients)
         ]
-        trainer.update_metrics(batch, outputs)
+        trainer.update_metrics(share, outputs)
 
     # 2. Their sum over the replicas. A variable that the loss does not depend on has no gradient,
     #    and is not updated.
     pairs = [pair for pair in zip(total_gradients, variables) if pair[0] is not None]
     gradients = sum_over_replicas([gradient for gradient, _ in pairs])
-    trainer.measure(gradients, total_loss)
+    trainer.record_gradient_norm(gradients, total_loss)
 
     # 3. The update, the same on all replicas.
     apply_gradients(trainer.optimizer, gradients, [variable for _, variable in pairs])
@@ -49,7 +52,7 @@ def training_step(trainer, batches, differentiate):
 
 
 def loss_and_gradients(trainer, inputs, labels, weights):
-    """Returns the loss of a batch, the outputs, and a gradient or None for each variable."""
+    """Returns the loss of a share, the outputs, and a gradient or None for each variable."""
     with tf.GradientTape() as tape:
         outputs = trainer(inputs, training=True)
         loss = trainer.compute_loss(inputs, labels, outputs, weights, training=True)
@@ -65,12 +68,12 @@ def apply_gradients(optimizer, gradients, variables):
     optimizer.apply(gradients, variables)
 
 
-def validation_step(trainer, batch):
-    """Returns the loss of a batch on this replica."""
-    inputs, labels, weights = batch
+def validation_step(trainer, share):
+    """Returns the loss of a share, (inputs, labels, `ShareWeights`)."""
+    inputs, labels, weights = share
     outputs = trainer(inputs, training=False)
     loss = trainer.compute_loss(inputs, labels, outputs, weights, training=False)
-    trainer.update_metrics(batch, outputs)
+    trainer.update_metrics(share, outputs)
     return loss
 
 

@@ -7,10 +7,9 @@ import keras
 import tensorflow as tf
 
 from zoo import compat
-from zoo.data.worker_batches import parts_of
 from zoo.models.base import copy_model
 from zoo.training import distribution
-from zoo.training.losses import part_losses, reduction_of, weights_of_part
+from zoo.training.share_losses import common_reduction, loss_weights, share_losses
 from zoo.training.state_file import random_states
 from zoo.training.step import (
     STEPS_BETWEEN_NORMS,
@@ -20,20 +19,21 @@ from zoo.training.step import (
     validation_step,
 )
 
+# Why not `keras.Model.fit`: under a strategy, Keras's training step clips gradients before they are
+# summed, averages token losses on each replica separately, and lets a float16 overflow on one
+# replica corrupt the weights of all. With several workers, it fails with gradient accumulation or
+# XLA.
+
 
 class Trainer(compat.TrainingModel):
     """Trains a model with `fit`; the result does not depend on the number of replicas.
 
-    Under a strategy, Keras's own training step clips gradients before they are summed, averages
-    token losses on each replica separately, and lets a float16 overflow on one replica corrupt the
-    weights of all. With several workers, it fails with gradient accumulation or XLA.
-
     A step of `fit` is one update of the weights. It takes a batch (inputs, labels, weights), or a
-    tuple of batches whose gradients are summed. The loss of an update is the one that Keras
-    computes for all of its rows as one batch, with Keras's reductions: "sum_over_batch_size", "sum"
-    or "mean_with_sample_weight", as `zoo.data.worker_batches` explains. The reported loss is the
-    mean over the rows of an epoch, as in Keras; with "mean_with_sample_weight", it is the weighted
-    mean over its items.
+    tuple of batches whose gradients are summed. The loss of an update is the loss that Keras
+    computes for all of its rows as one batch, with the reductions "sum_over_batch_size", "sum" or
+    "mean_with_sample_weight"; see `zoo.data.worker_batches`. As in Keras, the reported loss is the
+    mean over the rows of an epoch, but with "mean_with_sample_weight", it is the weighted mean over
+    all items.
 
     Args:
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
@@ -60,7 +60,7 @@ class Trainer(compat.TrainingModel):
                 f"The model {model.name} must be created under the same strategy as its Trainer."
             )
         self.model = model
-        self._has_strategy = tf.distribute.has_strategy()
+        self._has_strategy = tf.distribute.has_strategy()  # it may have one device
         self.preprocess = preprocess
         self.gradient_norm = tf.Variable(
             math.nan,
@@ -91,17 +91,18 @@ class Trainer(compat.TrainingModel):
         self,
         optimizer,
         loss,
-        weighted_metrics=(),
-        jit_compile="auto",
-        metrics=(),
         loss_weights=None,
+        metrics=(),
+        weighted_metrics=(),
+        *,
+        jit_compile="auto",
     ):
         """Configures training; call it within the strategy's scope.
 
         Args:
             optimizer: `keras.optimizers.Optimizer`.
             loss: a loss, or one for each output, as in Keras, all with the same reduction.
-            weighted_metrics, metrics, loss_weights: as in Keras.
+            loss_weights, metrics, weighted_metrics: as in Keras.
             jit_compile: whether to compile with XLA: on one device the whole step, on several the
                 forward and backward pass. "auto" compiles on GPUs if all batches have the same
                 shape: it takes seconds to minutes for each shape.
@@ -110,14 +111,15 @@ class Trainer(compat.TrainingModel):
             UserError: if the losses have different reductions.
             ValueError: if the optimizer accumulates gradients.
         """
-        self._reduction = reduction_of(loss)
+        self._reduction = common_reduction(loss)
         if getattr(optimizer, "gradient_accumulation_steps", None):
             raise ValueError(
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
             )
+        self._share_losses = share_losses(loss, self._num_replicas)
         super().compile(
             optimizer,
-            part_losses(loss, self.distribute_strategy.num_replicas_in_sync),
+            self._share_losses,
             loss_weights=loss_weights,
             metrics=metrics or None,
             weighted_metrics=weighted_metrics or None,
@@ -130,11 +132,15 @@ class Trainer(compat.TrainingModel):
         self._use_xla(jit_compile is True)
 
     def _use_xla(self, on):
-        one_device = self.distribute_strategy.num_replicas_in_sync == 1
-        self.jit_compile = on and one_device
-        # XLA cannot compile variables on several devices, so the optimizer is not compiled.
-        self._jit_gradients = on and not one_device
+        self._uses_xla = on
+        # XLA cannot compile variables on several devices, so the optimizer is not compiled there.
+        self.jit_compile = on and self._num_replicas == 1
+        self._jit_gradients = on and self._num_replicas > 1
         self.trace()
+
+    @property
+    def _num_replicas(self):
+        return self.distribute_strategy.num_replicas_in_sync
 
     def trace(self):
         """Traces the training step again, after an attribute of a layer has changed."""
@@ -171,16 +177,19 @@ class Trainer(compat.TrainingModel):
         strategy = self.distribute_strategy
         if not distribution.is_chief(strategy):
             verbose = 0
-        if verbose and strategy.num_replicas_in_sync > 1:
-            print(f"Training on {strategy.num_replicas_in_sync} devices")
+        if verbose and self._num_replicas > 1:
+            print(f"Training on {self._num_replicas} devices")
         batches = distribution.as_worker_batches(batches)
-        update = batches.parts(tf.distribute.InputContext()).element_spec
+        update_spec = batches.shares(tf.distribute.InputContext()).element_spec
         if self._jit_compile_argument == "auto" and tf.config.list_logical_devices("GPU"):
-            on = all(None not in spec.shape[1:] for spec in tf.nest.flatten(update))
-            if on != (self.jit_compile or self._jit_gradients):  # else the step is already traced
-                self._use_xla(on)
+            one_shape = all(None not in spec.shape[1:] for spec in tf.nest.flatten(update_spec))
+            if one_shape != self._uses_xla:  # else the step is already traced
+                self._use_xla(one_shape)
+        for loss in keras.tree.flatten(self._share_losses):
+            if loss is not None:
+                loss.num_shares = self._num_replicas * len(update_spec)
         with strategy.scope():
-            self._build_metrics(parts_of(update)[0])
+            self._build_metrics(update_spec)
         validation_steps = None
         if validation_data is not None:
             validation_data = distribution.as_worker_batches(validation_data)
@@ -199,65 +208,64 @@ class Trainer(compat.TrainingModel):
             shuffle=False,  # the batches are already shuffled
         )
 
-    def evaluate(self, batches=None, steps=None, **settings):
+    def evaluate(self, batches=None, steps=None, *, x=None, **arguments):
         """Calls `keras.Model.evaluate` on a data set of batches with known cardinality."""
-        if "x" in settings:  # the validation data of `fit`, which are distributed
-            return super().evaluate(steps=steps, **settings)
+        if x is not None:  # `fit` passes its validation data by this name; they are distributed
+            return super().evaluate(x, steps=steps, **arguments)
         batches = distribution.as_worker_batches(batches)
         steps = batches.num_batches if steps is None else steps
         batches = distribution.distribute(batches, self.distribute_strategy)
-        return super().evaluate(batches, steps=steps, **settings)
+        return super().evaluate(batches, steps=steps, **arguments)
 
     def save(self, *args, **kwargs):
         """Saves the trained model, without the trainer."""
         return self.trained_model().save(*args, **kwargs)
 
-    def train_step(self, data):
-        batches = list(parts_of(data))
+    def train_step(self, shares):
         # An update has one regularization loss, whatever the number of accumulated batches.
-        self.regularization_parts = len(batches)
-        differentiate = functools.partial(loss_and_gradients, self)
-        if self._jit_gradients or len(batches) > 1:
-            # Within it, layers cannot communicate, as for synchronized batch normalization.
-            differentiate = self._traced_gradients
-        loss = training_step(self, batches, differentiate)
-        return self._logs(loss, batches[0])
+        self.batches_per_update = len(shares)
+        compute_gradients = functools.partial(loss_and_gradients, self)
+        if self._jit_gradients or len(shares) > 1:
+            # In a function of its own, layers cannot communicate between replicas, so synchronized
+            # batch normalization does not work.
+            compute_gradients = self._traced_gradients
+        loss = training_step(self, shares, compute_gradients)
+        return self._logs(loss, shares)
 
-    def test_step(self, data):
-        self.regularization_parts = 1
-        loss = validation_step(self, data)
-        return self._logs(loss, data)
+    def test_step(self, shares):
+        self.batches_per_update = 1
+        loss = validation_step(self, shares[0])
+        return self._logs(loss, shares)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Returns what a part of the rows adds to the loss of an update; weights are `RowWeights`.
+        """Returns the loss of a share, whose weights are `ShareWeights`.
 
-        The parts share the regularization losses equally.
+        The shares of an update have equal parts of the regularization losses.
         """
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        weights = weights_of_part(sample_weight, self._reduction, replicas)
+        weights = loss_weights(sample_weight, self._reduction, self._num_replicas)
         return super().compute_loss(x, y, y_pred, weights, training)
 
-    def update_metrics(self, batch, outputs):
-        """Updates the metrics given to `compile` with a batch, without its repeated rows."""
+    def update_metrics(self, share, outputs):
+        """Updates the metrics given to `compile` with a share, without its repeated rows."""
         if self.metrics_of_compile is None:
             return
-        _, labels, rows = batch
-        weights = rows.weights
-        if self.distribute_strategy.num_replicas_in_sync > 1:
+        _, labels, share_weights = share
+        weights = share_weights.weights
+        if self._num_replicas > 1:
             if self._has_unweighted_metrics:
-                select = functools.partial(_select_rows, selected=rows.real > 0)
+                select = functools.partial(_select_rows, selected=share_weights.is_real > 0)
                 labels, outputs, weights = keras.tree.map_structure(
                     select, (labels, outputs, weights)
                 )
             else:  # which takes less time
-                weights = weights_of_part(rows, "sum", 1)
+                weights = loss_weights(share_weights, "sum", self._num_replicas)
         self.metrics_of_compile.update_state(labels, outputs, weights)
 
     def get_metrics_result(self):
-        """As in Keras, but a metric with a value for each class becomes an entry for each.
+        """As in Keras, but a metric with several values becomes an entry for each.
 
-        So `keras.metrics.F1Score` adds `f1_score_0`, `f1_score_1`, ... to the logs, which callbacks
-        of Keras such as `TensorBoard` require.
+        `keras.metrics.F1Score` becomes `f1_score_0`, `f1_score_1`, ..., because callbacks such as
+        `TensorBoard` take scalars only.
         """
         results = {}
         for name, value in super().get_metrics_result().items():
@@ -268,7 +276,7 @@ class Trainer(compat.TrainingModel):
                 results.update({f"{name}_{index}": one for index, one in enumerate(values)})
         return results
 
-    def measure(self, gradients, loss):
+    def record_gradient_norm(self, gradients, loss):
         """Stores the norm of the gradients, in some steps and if the loss is not finite."""
         if not gradients:
             return
@@ -283,25 +291,30 @@ class Trainer(compat.TrainingModel):
 
         self.gradient_norm.assign(tf.cond(is_due, norm, last_norm))
 
-    def _logs(self, loss, batch):
+    def _logs(self, loss, shares):
         """Updates the reported loss with that of this replica; returns the metrics."""
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        rows = batch[2]
-        # The number of rows or the sum of weights of the whole update; replicas share it equally.
-        count = rows.total if self._reduction == "mean_with_sample_weight" else rows.rows
-        self.metrics[0].update_state(loss * replicas, sample_weight=count[0] / replicas)
+        _, _, weights = shares[0]
+        size = weights.num_rows
+        if self._reduction == "mean_with_sample_weight":
+            size = weights.total_weight
+        # The replicas sum what they report. Each has a part of the loss of the update, and counts
+        # an equal part of its size.
+        loss_tracker = self.metrics[0]
+        loss_tracker.update_state(
+            loss * self._num_replicas, sample_weight=size[0] / self._num_replicas
+        )
         logs = self.get_metrics_result()
         if distribution.num_workers(self.distribute_strategy) > 1:
             # Keras averages the logs of several workers over their first axis.
             logs = {name: tf.expand_dims(value, 0) for name, value in logs.items()}
         return logs
 
-    def _build_metrics(self, batch):
-        """Builds losses and metrics, for the specs of a batch (inputs, labels, `RowWeights`)."""
+    def _build_metrics(self, update_spec):
+        """Builds losses and metrics, given the specs of the batches of an update."""
         batch = keras.tree.map_structure(
-            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), batch
+            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), update_spec[0]
         )
-        self.build_losses_and_metrics(self.test_step, batch)
+        self.build_losses_and_metrics(self.test_step, (batch,))
 
 
 def _select_rows(tensor, selected):

@@ -68,11 +68,12 @@ def distribute(batches, strategy):
         strategy: `tf.distribute.Strategy`.
 
     Returns:
-        An input for `fit`, whose weights are `RowWeights`; infinite if there are several replicas.
+        An input for `fit`: tuples of the shares of an update; infinite if there are several
+        replicas.
     """
     if strategy.num_replicas_in_sync == 1:
-        return batches.parts(tf.distribute.InputContext())
+        return batches.shares(tf.distribute.InputContext())
     # If it were finite, workers would communicate in every step to detect its end.
     return strategy.distribute_datasets_from_function(
-        lambda context: batches.parts(context).repeat()
+        lambda context: batches.shares(context).repeat()
     )

@@ -1,4 +1,7 @@
-"""Scores of classifiers and language models. Axes: n items, K classes."""
+"""Scores of classifiers and language models at the end of a run, or of `zoo.evaluate`.
+
+For a metric after each epoch, see `zoo.training.callbacks`. Axes: n items, K classes.
+"""
 
 import collections
 import math

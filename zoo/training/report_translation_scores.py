@@ -1,4 +1,6 @@
-"""BLEU, chrF and exact matches of translations, by sacrebleu.
+"""BLEU, chrF and exact matches at the end of a run, or of `zoo.evaluate`, by sacrebleu.
+
+For a metric after each epoch, see `zoo.training.callbacks`.
 
 Sources: Papineni et al. 2002 (BLEU); Popović 2015 (chrF); Post 2018, "A Call for Clarity in
 Reporting BLEU Scores" (tokenizers and signatures).
