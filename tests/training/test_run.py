@@ -259,6 +259,22 @@ def test_on_several_devices_all_figures_are_those_of_one(devices, tmp_path):
             assert found == pytest.approx(expected, rel=1e-4), case
 
 
+def test_a_loss_without_source_is_not_saved(tmp_path, capsys):
+    """As in `python -c`: Keras cannot save a lambda whose source it does not find."""
+    loss = eval("lambda labels, outputs: (labels - outputs) ** 2")
+
+    def linear():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+        model.compile("sgd", loss)
+        return model
+
+    trained = train(linear, dataset(X, X[:, :1]), tmp_path / "run", epochs=1)
+    assert "will be saved without its loss" in capsys.readouterr().out
+    loaded = keras.saving.load_model(tmp_path / "run" / "model.keras")
+    assert_same_weights(trained, loaded)
+    assert not loaded.compiled
+
+
 def test_a_run_that_diverges_says_which_norm_exploded(tmp_path):
     """The learning rate is far too high from step 40 on; every tenth gradient is measured."""
 

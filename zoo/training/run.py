@@ -1,4 +1,4 @@
-"""A training run, from the devices to the report, for recipes and users' own scripts."""
+"""Training runs that can be interrupted and resumed, for recipes and users' own scripts."""
 
 import contextlib
 import dataclasses
@@ -42,8 +42,8 @@ class Run:
         **fields: replace fields of `settings`: `out`, `resume`, `seed`, ...
 
     Attributes:
-        settings: the settings. The precision "auto" is replaced by the precision of the run in the
-            run directory, or else by the one that was measured to be faster.
+        settings: the settings. Their precision "auto" is resolved: to the precision of the resumed
+            run, or else to the one that was measured to be faster.
         path: path of the run directory.
         strategy: `tf.distribute.Strategy`.
         is_chief: whether this worker prints and writes the run directory.
@@ -109,9 +109,9 @@ class Run:
             preprocess: see `zoo.training.trainer.Trainer`.
             identity: dict of what identifies the data and the initial model, such as a checksum of
                 the data. It must be the same on all workers, and when the run is resumed.
-            finish: function of (`RunFolder`, trained model) that the chief calls at the end, and
-                that writes ``metrics.json`` last, which marks the run as finished; by default, it
-                writes ``model.keras``, and the last metrics to ``metrics.json``.
+            finish: function of (`RunFolder`, trained model) that the chief calls at the end. It
+                must write ``metrics.json`` last, which marks the run as finished. By default, the
+                model is written to ``model.keras``, and its last metrics to ``metrics.json``.
             per_epoch: see `zoo.training.callbacks.EpochFigures`.
             restore_best: whether the trained model has the weights of the epoch with the lowest
                 `val_loss`; by default, it has the weights of the last epoch.
@@ -128,7 +128,9 @@ class Run:
             if not (callable(batches) and steps_per_epoch):
                 batches = distribution.as_batches(batches, "batches", is_finite=not steps_per_epoch)
             if validation_data is not None:
-                validation_data = distribution.as_batches(validation_data, "validation_data", True)
+                validation_data = distribution.as_batches(
+                    validation_data, "validation_data", is_finite=True
+                )
             if steps_per_epoch is None:
                 steps_per_epoch = distribution.as_worker_batches(batches).num_batches
             check_at_least_1(
@@ -163,22 +165,54 @@ class Run:
                     print(f"This run is already finished: {folder.path}")
                     return None
 
-                # 4. Train from the newest checkpoint to the end.
-                state = self._fit(
-                    trainer,
-                    batches,
-                    epochs=epochs,
-                    steps_per_epoch=steps_per_epoch,
-                    validation_data=validation_data,
-                    validation_freq=validation_freq,
-                    callbacks=callbacks,
-                    per_epoch=per_epoch,
+                # 4. Restore the newest checkpoint, if there is one.
+                norms = Norms(steps_per_epoch)
+                state = TrainingState(
+                    self.path,
+                    steps_per_epoch,
+                    minutes=self.settings.checkpoint_minutes,
+                    steps=self.settings.checkpoint_steps,
+                    keep=self.settings.checkpoints_kept,
+                    norms=norms,
                 )
+                done = state.restore(trainer, callbacks)
+                distribution.check_same(self.strategy, {"the number of steps done": done})
+                if callable(batches):
+                    remaining = distribution.as_batches(batches(done), "batches")
+                else:
+                    remaining = batches.repeat().skip(done)
+
+                # 5. Train from there to the end.
+                figures = EpochFigures(steps_per_epoch, done, per_epoch)
+                all_callbacks = [figures, norms, *callbacks]
+                # in float16, `trainer.optimizer` is a `keras.optimizers.LossScaleOptimizer`
+                inner_optimizer = getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer)
+                if inner_optimizer.use_ema:  # validation uses the averaged weights
+                    all_callbacks.insert(0, SwapEMAWeights())
+                if self.is_chief:  # after all callbacks that add to the logs
+                    all_callbacks.append(HistoryFile(self.path))
+                    board = keras.callbacks.TensorBoard(
+                        self.path / "tensorboard", write_graph=False
+                    )
+                    all_callbacks.append(board)
+                all_callbacks.append(state)  # last: its checkpoint marks the epoch as done
+                with state.watching(), distribution.exit_if_a_worker_is_lost(self.strategy):
+                    trainer.fit(
+                        remaining,
+                        # A run that had stopped early only replaces the weights by their average.
+                        epochs=state.epoch if state.stopped else epochs,
+                        initial_epoch=state.epoch,
+                        steps_per_epoch=steps_per_epoch,
+                        validation_data=validation_data,
+                        validation_freq=validation_freq,
+                        callbacks=all_callbacks,
+                        verbose=1 if sys.stdout.isatty() else 2,
+                    )
                 best = state.folder / state_file.BEST
                 if restore_best and state_file.paths(best):
                     state_file.load_weights(trainer, best)
 
-                # 5. Save the model and the report; then no checkpoint is needed any more.
+                # 6. Save the model and the report; then no checkpoint is needed any more.
                 if not self.is_chief:
                     return None
                 trained = trainer.trained_model()
@@ -207,69 +241,8 @@ class Run:
             may_change=may_change | (lengths.keys() - stored.keys()),
         )
 
-    def _fit(
-        self,
-        trainer,
-        batches,
-        *,
-        epochs,
-        steps_per_epoch,
-        validation_data,
-        validation_freq,
-        callbacks,
-        per_epoch,
-    ):
-        """Trains from the newest checkpoint, if there is one; returns the `TrainingState`."""
-        norms = Norms(steps_per_epoch)
-        state = TrainingState(
-            self.path,
-            steps_per_epoch,
-            minutes=self.settings.checkpoint_minutes,
-            steps=self.settings.checkpoint_steps,
-            keep=self.settings.checkpoints_kept,
-            norms=norms,
-        )
-        done = state.restore(trainer, callbacks)
-        distribution.check_same(self.strategy, {"the number of steps done": done})
-        if state.stopped:  # without an epoch, `fit` only replaces the weights by their average
-            epochs = state.epoch
-        if callable(batches):
-            remaining = distribution.as_batches(batches(done), "batches")
-        else:
-            remaining = batches.repeat().skip(done)
 
-        all_callbacks = []
-        optimizer = trainer.optimizer  # in float16, a `keras.optimizers.LossScaleOptimizer`
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-        if optimizer.use_ema:
-            all_callbacks.append(SwapEMAWeights())  # validation uses the averaged weights
-        all_callbacks.append(EpochFigures(steps_per_epoch, done, per_epoch))
-        all_callbacks.append(norms)
-        all_callbacks += callbacks
-        if self.is_chief:  # after all callbacks that add to the logs
-            all_callbacks.append(HistoryFile(self.path))
-            board = keras.callbacks.TensorBoard(self.path / "tensorboard", write_graph=False)
-            all_callbacks.append(board)
-        all_callbacks.append(state)  # last: its checkpoint marks the epoch as done
-
-        with distribution.exit_if_a_worker_is_lost(self.strategy):
-            try:
-                trainer.fit(
-                    remaining,
-                    epochs=epochs,
-                    initial_epoch=state.epoch,
-                    steps_per_epoch=steps_per_epoch,
-                    validation_data=validation_data,
-                    validation_freq=validation_freq,
-                    callbacks=all_callbacks,
-                    verbose=1 if sys.stdout.isatty() else 2,
-                )
-            finally:
-                state.interruption.unwatch()
-        return state
-
-
-_NOT_USED = ("train_step", "test_step", "compute_loss", "compute_metrics")  # by `Trainer`
+_METHODS_NOT_CALLED = ("train_step", "test_step", "compute_loss", "compute_metrics")
 
 
 def _arguments_of_compile(model):
@@ -277,7 +250,9 @@ def _arguments_of_compile(model):
     if not model.compiled:
         raise ValueError(f"The model {model.name} must be compiled: call model.compile(...).")
     overridden = [
-        name for name in _NOT_USED if getattr(type(model), name) is not getattr(keras.Model, name)
+        name
+        for name in _METHODS_NOT_CALLED
+        if getattr(type(model), name) is not getattr(keras.Model, name)
     ]
     if overridden:
         raise UserError(
@@ -291,6 +266,11 @@ def _arguments_of_compile(model):
 def _check_saveable(model):
     """Checks that the model can be saved, which would otherwise fail after training."""
     check_not_quantized(model)
+    try:
+        model.get_compile_config()
+    except OSError:  # Keras reads the source of a lambda; there is none in `python -c`
+        print("The model will be saved without its loss: the source of a lambda is unknown.")
+        model.get_compile_config = lambda: None
     try:
         keras.saving.serialize_keras_object(model)
     except NotImplementedError:

@@ -1,5 +1,6 @@
 """A callback that saves the state of training, from which an interrupted run resumes exactly."""
 
+import contextlib
 import math
 import pathlib
 import shutil
@@ -48,7 +49,7 @@ class TrainingState(keras.callbacks.Callback):
         step: number of steps done.
         epoch: number of epochs done, the `initial_epoch` of `fit`.
         stopped: whether a callback had stopped training.
-        interruption: `Interruption` that is watched during training.
+        interruption: `Interruption`, which records signals during training.
     """
 
     def __init__(self, folder, steps_per_epoch, minutes=10.0, steps=0, keep=3, norms=None):
@@ -115,6 +116,14 @@ class TrainingState(keras.callbacks.Callback):
                 steps = self.step - self.epoch * self.steps_per_epoch
                 print(f"Resuming after {self.epoch:,} epochs and {steps:,} steps, from {used}")
         return self.step
+
+    @contextlib.contextmanager
+    def watching(self):
+        """A context of `fit`, after which signals are handled as before."""
+        try:
+            yield
+        finally:
+            self.interruption.unwatch()
 
     def remove(self):
         """Deletes the checkpoints of a finished run, except the best one."""
@@ -233,7 +242,7 @@ class TrainingState(keras.callbacks.Callback):
         self.model.train_function = train_function
 
     def _save_or_stop(self, step, seconds):
-        """(whether to save, whether to stop) after a step, the same on all workers.
+        """Returns whether to save, and whether to stop, after a step; the same on all workers.
 
         A checkpoint is due `seconds` after the last one. Workers must save together, as reading the
         metrics is a collective operation.
