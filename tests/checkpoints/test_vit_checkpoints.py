@@ -15,7 +15,7 @@ import zoo
 from tests.checkpoints import drawn, text_folders
 from tests.deploy.small_models import small_classifier
 from zoo.checkpoints import CheckpointError
-from zoo.models.base import copy_model
+from zoo.models.copying import copy_model
 from zoo.tasks.classifier import PROBLEMS
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
@@ -359,7 +359,7 @@ def test_a_run_takes_the_options_of_published_weights(tmp_path, capsys):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"pool": "mean", "num_registers": 2}, "pool='mean', num_prefix_tokens=0, num_registers=2"),
+        ({"pool": "mean", "num_registers": 2}, "pool='mean', num_class_tokens=0, num_registers=2"),
         ({"activation": "swiglu", "attention": "linear"}, "'swiglu', attention='linear'"),
         ({"image": (8, 12, 3)}, r"input_shape=\(8, 12, 3\)"),
     ],

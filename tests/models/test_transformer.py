@@ -8,7 +8,7 @@ from keras import ops
 import zoo
 from tests import contracts
 from tests.layers.test_attention import numpy
-from zoo.models.base import copy_model
+from zoo.models.copying import copy_model
 from zoo.models.transformer import SIZES as PUBLISHED
 
 # Sums of the same float32 numbers in another order differ by a few units in the last place.

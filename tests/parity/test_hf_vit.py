@@ -70,7 +70,7 @@ def test_another_image_size(kind, native, size, tmp_path):
     model = zoo.load(tmp_path, input_shape=(*size, 3)).model
     tensors = published.state_dict()
     [name] = [name for name in tensors if name.endswith("position_embeddings")]
-    grid, prefix = patch_grid(size, model.patch_size), model.num_prefix_tokens
+    grid, prefix = patch_grid(size, model.patch_size), model.num_class_tokens
     tensors[name] = layers.resample_abs_pos_embed(tensors[name], grid, num_prefix_tokens=prefix)
     other.load_state_dict(tensors)
     models.assert_same_outputs(model, other, size)

@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 
+from zoo.checkpoints.unsupported import unsupported_settings
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError
-from zoo.models.base import unsupported_settings
 
 ACTIVATIONS = {
     "gelu": "gelu",

@@ -111,7 +111,7 @@ def _adapted(kernel, old, new):
 
 def _resized(positions, model, grid):
     """Resizes learned positions [n, E] of a grid of patches to that of the model."""
-    prefix = model.num_prefix_tokens if model.prefix_positions else 0
+    prefix = model.num_class_tokens if model.prefix_positions else 0
     layer = LearnedPositions(grid, prefix, model.interpolation)
     layer.build((None, None, model.embed_dim))
     layer.embeddings.assign(positions)

@@ -12,11 +12,11 @@ from keras import ops
 from keras.ops import convert_to_numpy
 
 from zoo import decoding
+from zoo.checkpoints.unsupported import unsupported_settings
 from zoo.deploy import checks
 from zoo.deploy.plain_graphs import plain_copy
 from zoo.errors import ExportError, needed
-from zoo.models.base import unsupported_settings
-from zoo.models.positions import POSITIONS_IN_ATTENTION
+from zoo.models.base import POSITIONS_IN_ATTENTION
 from zoo.text import layout
 
 _PROGRAM = pathlib.Path(__file__).parent / "programs" / "translate.py"

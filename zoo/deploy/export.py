@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from zoo.deploy.readme import readme
 from zoo.errors import ExportError, as_number
-from zoo.models.base import dtype_name
+from zoo.layers.config import quantization_mode
 from zoo.models.vit import ViT
 from zoo.tasks.classifier import Classifier, ImageReader, TextReader
 from zoo.tasks.generation import GenerationTask
@@ -116,7 +116,10 @@ def export(
 
 def _write(model, folder, format, dtype, options, final):
     """Writes the model, export.json and README.md; `final` is the final path of the folder."""
-    dtype = dtype_name(model.model) if format == "saved_model" else dtype or DTYPES[0]
+    if format == "saved_model":
+        dtype = quantization_mode(model.model) or model.model.dtype_policy.name
+    elif dtype is None:
+        dtype = DTYPES[0]
     written = _write_format(model, folder, format, dtype, options)
     search = written.pop("search", {})
     made_with = written.pop("made_with", ())
@@ -185,7 +188,7 @@ def _check_format(model, format, dtype):
         )
     if dtype not in (None, *DTYPES):
         raise ExportError(f"dtype must be one of {DTYPES}. Received: dtype={dtype!r}.")
-    if format != "saved_model" and dtype_name(model.model) == "int8":
+    if format != "saved_model" and quantization_mode(model.model) == "int8":
         raise ExportError(
             'A model that was loaded with dtype="int8" can only be exported as a saved_model. Load '
             'it without dtype, and pass dtype="int8" to zoo.export.'

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from zoo.models.base import copy_model
+from zoo.models.copying import copy_model
 from zoo.tasks.classifier import TextClassifier
 from zoo.text.saved_tokenizers import save_tokenizer
 

@@ -1,4 +1,9 @@
-"""How much of each patch of an image reaches the output of a Vision Transformer."""
+"""Attention rollout: which patches of an image the output of a Vision Transformer depends on.
+
+Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
+
+Axes: B images, L layers, T tokens, N patches.
+"""
 
 from keras import ops
 
@@ -6,9 +11,7 @@ from zoo.layers import image_size
 
 
 def attention_rollout(model, images):
-    """Attention from the output of a model to the patches, followed through all layers.
-
-    Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
+    """Computes the attention of a model's output to the patches, through all layers.
 
     Args:
         model: `zoo.models.ViT`.
@@ -23,13 +26,14 @@ def attention_rollout(model, images):
     flow = maps[:, 0]  # [B, T, T]: the share of each token (last axis) in each output
     for layer in range(1, maps.shape[1]):
         flow = ops.matmul(maps[:, layer], flow)
-    first_patch = model.num_prefix_tokens + model.num_registers
-    shares = flow[:, :, first_patch:]  # [B, T, N]
-    # The mean of the outputs that heads read: a distillation token has a head, too.
+    shares = flow[:, :, model.num_prefix_tokens :]  # [B, T, N]: of the patches in each output
+    of_class_tokens = shares[:, : model.num_class_tokens]
+    of_patches = shares[:, model.num_prefix_tokens :]
+    # the mean over the outputs that the heads read: [B, N]
     if model.pool == "cls":
-        shares = ops.mean(shares[:, : model.num_prefix_tokens], axis=1)  # [B, N]
+        shares = ops.mean(of_class_tokens, axis=1)
     elif model.pool == "mean":
-        shares = ops.mean(shares[:, first_patch:], axis=1)
+        shares = ops.mean(of_patches, axis=1)
     else:
-        shares = (shares[:, 0] + ops.mean(shares[:, first_patch:], axis=1)) / 2
+        shares = (of_class_tokens[:, 0] + ops.mean(of_patches, axis=1)) / 2
     return ops.reshape(shares, (-1, *model.grid(image_size(images))))

@@ -14,14 +14,14 @@ from keras import ops
 from zoo.errors import check_at_least_1
 from zoo.layers import Cache, Dropout, TokenEmbedding, TransformerDecoder, normalization_layer
 from zoo.layers.multi_head_attention import head_width
-from zoo.models.base import arguments_of_size, describes_arguments_of
-from zoo.models.decoder import Decoder
-from zoo.models.positions import (
-    POSITIONS_IN_ATTENTION,
-    attention_arguments,
-    attention_positions,
-    check_attention_takes,
+from zoo.models.autoregressive import AutoregressiveModel
+from zoo.models.base import check_positions_supported
+from zoo.models.sizes import arguments_of_size, describes_arguments_of
+from zoo.models.token_positions import (
+    added_positions,
     check_positions,
+    create_position_layer,
+    position_arguments,
 )
 
 SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
@@ -33,7 +33,7 @@ SIZES = {  # Radford et al. 2019, table 2; heads as in the published models
 
 
 @keras.saving.register_keras_serializable("zoo")
-class CausalLM(Decoder):
+class CausalLM(AutoregressiveModel):
     """A decoder-only Transformer that predicts the next token.
 
     The defaults are those of GPT-2 (Radford et al. 2019).
@@ -43,27 +43,34 @@ class CausalLM(Decoder):
         embed_dim: E, width of the tokens in all blocks.
         num_heads: number of attention heads.
         num_layers: number of decoder blocks.
-        ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
+        ff_dim: hidden width of the feed-forward networks. Defaults to `4 * embed_dim`.
         dropout: rate in [0, 1) on the embeddings with positions, on the output of each sub-layer
-            and on the hidden units of the feed-forward networks.
-        attention_dropout: rate in [0, 1) on the attention weights.
+            and on the hidden units of the feed-forward networks. Defaults to 0.1.
+        attention_dropout: rate in [0, 1) on the attention weights. Defaults to 0.
         norm: "pre", normalization before each sub-layer and after the last block; or "post", after
-            each residual sum.
-        norm_type: kind of the normalizations: "layer", or "rms" (Zhang and Sennrich 2019).
-        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
+            each residual sum. Defaults to "pre".
+        norm_type: "layer", layer normalization; or "rms" (Zhang and Sennrich 2019). Defaults to
+            "layer".
+        activation: activation of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults
+            to "gelu_tanh".
         positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions` of another layout or
-            offset; "relative", a learned bias on the scores of attention (Raffel et al. 2019,
-            section 2.1); or "rotary" (Su et al. 2021).
-        max_length: number of learned positions, and of tokens of the longest text.
-        tie_weights: whether the token embedding is also the matrix of the output layer.
+            offset; "relative", a learned bias on the scores of self-attention (Raffel et al. 2019,
+            section 2.1); or "rotary" (Su et al. 2021). Defaults to "learned".
+        max_length: number of learned positions, and largest number of tokens of a text for
+            `zoo.tasks.generator.TextGenerator`. Defaults to 1024.
+        tie_weights: whether the token embedding is also the matrix of the output layer. Defaults to
+            `True`.
         attention: "softmax", "blockwise" or "linear"; see `zoo.layers.MultiHeadSelfAttention`.
-        key_dim: width of a head; ``embed_dim / num_heads`` by default.
-        qkv_bias: whether the projections to queries, keys and values have biases.
-        epsilon: added to the variance, or the mean square, in the normalizations.
-        kernel_initializer: initializer of the matrices of the blocks, such as "glorot_uniform"
-            (Xavier) or "he_normal".
-        remat: whether training keeps only the inputs of each block in memory and recomputes the
-            block for its gradient; see docs/long_sequences.md.
+            Defaults to "softmax".
+        key_dim: width of a head. Defaults to `embed_dim / num_heads`.
+        qkv_bias: whether the projections to queries, keys and values have biases. Defaults to
+            `True`.
+        epsilon: added to the variance, or the mean square, in the normalizations. Defaults to
+            1e-5.
+        kernel_initializer: initializer of the matrices, such as "he_normal". Defaults to
+            "glorot_uniform".
+        remat: whether training recomputes each block for its gradient, to take less memory; see
+            docs/long_sequences.md. Defaults to `False`.
         **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
 
     Input: token ids, int [B, T].
@@ -123,17 +130,17 @@ class CausalLM(Decoder):
         self.input_spec = keras.layers.InputSpec(ndim=2)
         check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
         check_positions(positions, max_length)
-        check_attention_takes(positions, attention)
+        check_positions_supported(positions, attention)
         self.decoder_embedding = TokenEmbedding(
             vocab_size,
             embed_dim,
-            positions=None if positions in POSITIONS_IN_ATTENTION else positions,
+            positions=added_positions(positions),
             max_length=max_length,
             scale=False,
             dtype=self.dtype_policy,
             name="decoder_embedding",
         )
-        self.decoder_positions = attention_positions(
+        self.decoder_positions = create_position_layer(
             positions,
             num_heads,
             head_width(embed_dim, num_heads, key_dim),
@@ -174,7 +181,7 @@ class CausalLM(Decoder):
 
     def call(self, tokens, training=None):
         x = self._dropout(self.decoder_embedding(tokens))  # [B, T, E]
-        positions = attention_arguments(self.decoder_positions, ops.shape(tokens)[1])
+        positions = position_arguments(self.decoder_positions, ops.shape(tokens)[1])
         for block in self.decoder_blocks:
             x = self.apply_block(block, x, **positions)
         return self.logits(x)  # [B, T, V]
@@ -183,8 +190,8 @@ class CausalLM(Decoder):
         """Reads the beginning of each text and allocates the cache, to be passed to `step`.
 
         Args:
-            tokens: token ids [B, P], all but the last of a prompt: that is the input of the first
-                step. P may be 0.
+            tokens: token ids [B, P], all tokens of a prompt except the last, which is the input of
+                the first step. P may be 0.
             length: the largest number of tokens of a text, the prompt included.
             num_hypotheses: K.
 
@@ -193,25 +200,25 @@ class CausalLM(Decoder):
                 position for a step.
         """
         self.check_length(length)
-        batch_size, prompt = ops.shape(tokens)
-        are_known = isinstance(prompt, Integral) and isinstance(length, Integral)
-        if are_known and prompt >= length:
+        batch_size, num_read = ops.shape(tokens)
+        are_known = isinstance(num_read, Integral) and isinstance(length, Integral)
+        if are_known and num_read >= length:
             raise ValueError(
                 "length must be greater than the number of tokens read. "
-                f"Received: length={length}, {prompt} tokens."
+                f"Received: length={length}, {num_read} tokens."
             )
-        queries = ops.arange(prompt)
+        queries = ops.arange(num_read)
         keys = ops.arange(length)
-        causal = (keys <= queries[:, None])[None, None]  # [1, 1, P, length]
+        mask = (keys <= queries[:, None])[None, None]  # causal: [1, 1, P, length]
         x = self.decoder_embedding(tokens)  # [B, P, E]
-        positions = attention_arguments(self.decoder_positions, length, queries)
+        positions = position_arguments(self.decoder_positions, length, queries)
         block_caches = []
         for block in self.decoder_blocks:
             cache = block.start(length, batch_size=batch_size)
             if tokens.shape[1] != 0:
-                x, cache = block.step(x, cache, 0, causal, **positions)
+                x, cache = block.step(x, cache, 0, mask, **positions)
             block_caches.append(cache)
-        return Cache.first(prompt, (batch_size, num_hypotheses, length), block_caches)
+        return Cache.first(num_read, (batch_size, num_hypotheses, length), block_caches)
 
     def input_signature(self):
         return keras.InputSpec("int32", (None, None), name="tokens")

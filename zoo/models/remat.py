@@ -6,20 +6,37 @@ from keras import ops
 from zoo import compat
 
 
-def recomputed(layer, *inputs, bias=None, **arguments):
-    """``layer(*inputs, bias=bias, **arguments)``, recomputed for the gradient.
+def recomputed(layer, *inputs, method="__call__", bias=None, **arguments):
+    """Calls a layer, and recomputes it for the gradient in place of keeping its activations.
 
-    The layer becomes a function of its inputs and of its variables. They include the states of its
-    seeds, so that the recomputation draws the same random numbers. `inputs` and `bias` have
-    gradients, `arguments` have none.
+    `keras.remat` needs a function without side effects. Variables are therefore read from a
+    `keras.StatelessScope`, which maps each one to a value:
+
+    - trainable variables to inputs of the function, which have gradients;
+    - other variables to their current values;
+    - the states of random numbers to copies from before the call, so that the recomputation draws
+      the same numbers. Their new values are outputs of the function.
+
+    Args:
+        layer: built `keras.layers.Layer`.
+        *inputs: tensors.
+        method: name of the method to call.
+        bias: tensor or None, an argument of the layer.
+        **arguments: other arguments. Gradients flow to `inputs`, `bias` and variables only.
+
+    Returns:
+        The output of the layer.
     """
-    learned = layer.trainable_variables
-    fixed = layer.non_trainable_variables
-    seeds = [variable for variable in fixed if variable.name == "seed_generator_state"]
+    trainable = layer.trainable_variables
+    seeds = []
+    others = []
+    for variable in layer.non_trainable_variables:
+        is_seed = variable.name == "seed_generator_state"
+        (seeds if is_seed else others).append(variable)
     with compat.without_autocast():
-        weights = [variable.value for variable in learned]
-        constants = [(variable, ops.stop_gradient(variable.value)) for variable in fixed]
-    constants += [(seed, ops.copy(seed.value)) for seed in seeds]  # the states before the call
+        weights = [variable.value for variable in trainable]
+        constants = [(variable, ops.stop_gradient(variable.value)) for variable in others]
+        constants += [(seed, ops.copy(seed.value)) for seed in seeds]
     if bias is not None:
         inputs = (*inputs, bias)
     training = compat.call_training()
@@ -31,9 +48,9 @@ def recomputed(layer, *inputs, bias=None, **arguments):
         if bias is not None:
             given["bias"] = x.pop()
         with compat.without_autocast():
-            scope = keras.StatelessScope([*constants, *zip(learned, weights)])
+            scope = keras.StatelessScope([*constants, *zip(trainable, weights)])
         with scope, compat.call_context(training):
-            y = layer(*x, **given)
+            y = getattr(layer, method)(*x, **given)
         return y, *(scope.get_current_value(seed) for seed in seeds)
 
     y, *states = keras.remat(call)(*inputs, *weights)

@@ -18,12 +18,13 @@ from zoo.layers import (
     padding_mask,
 )
 from zoo.layers.multi_head_attention import head_width
-from zoo.models.base import TransformerModel, arguments_of_size, describes_arguments_of
-from zoo.models.positions import (
-    POSITIONS_IN_ATTENTION,
-    attention_arguments,
-    attention_positions,
+from zoo.models.base import TransformerModel, classification_head
+from zoo.models.sizes import arguments_of_size, describes_arguments_of
+from zoo.models.token_positions import (
+    added_positions,
     check_positions,
+    create_position_layer,
+    position_arguments,
 )
 
 SIZES = {
@@ -51,37 +52,44 @@ class EncoderClassifier(TransformerModel):
         embed_dim: E, width of the tokens in all blocks.
         num_heads: number of attention heads.
         num_layers: number of encoder blocks.
-        ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
+        ff_dim: hidden width of the feed-forward networks. Defaults to `4 * embed_dim`.
         dropout: rate in [0, 1) on the embeddings, on the output of each sub-layer, on the hidden
-            units of the feed-forward networks and on the input of the head.
-        attention_dropout: rate in [0, 1) on the attention weights.
-        norm: "post", normalization after each residual sum; or "pre", before each sub-layer and
-            after the last block.
-        norm_type: kind of the normalizations: "layer", or "rms" (Zhang and Sennrich 2019).
-        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
+            units of the feed-forward networks and on the input of the head. Defaults to 0.1.
+        attention_dropout: rate in [0, 1) on the attention weights. Defaults to 0.1.
+        norm: "pre", normalization before each sub-layer and after the last block; or "post", after
+            each residual sum. Defaults to "post".
+        norm_type: "layer", layer normalization; or "rms" (Zhang and Sennrich 2019). Defaults to
+            "layer".
+        activation: activation of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults
+            to "gelu".
         positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions` of another layout or
-            offset; "relative", a learned bias on the scores of attention (Raffel et al. 2019,
-            section 2.1); or "rotary" (Su et al. 2021).
-        max_length: number of learned positions, and of tokens of the longest text.
+            offset; "relative", a learned bias on the scores of self-attention (Raffel et al. 2019,
+            section 2.1); or "rotary" (Su et al. 2021). Defaults to "learned".
+        max_length: number of learned positions, and largest number of tokens of a text for
+            `zoo.tasks.classifier.TextClassifier`. Defaults to 512.
         num_token_types: number of embeddings of token types (Devlin et al. 2018, section 3). All
-            tokens have type 0. With 0, there are no such embeddings.
+            tokens have type 0. With 0, there are no such embeddings. Defaults to 2.
         pool: input of the head: "cls", the first token; "mean", the mean of the real tokens; or
-            "max", their maximum (Reimers and Gurevych 2019, "Sentence-BERT", section 3).
-        pooler: whether a dense layer with tanh comes before the head, as in BERT.
-        pad_id: padding token.
-        key_dim: width of a head; ``embed_dim / num_heads`` by default.
-        qkv_bias: whether the projections to queries, keys and values have biases.
-        epsilon: added to the variance, or the mean square, in the normalizations.
-        kernel_initializer: initializer of the matrices of the blocks and of the pooler, such as
-            "glorot_uniform" (Xavier) or "he_normal".
-        remat: whether training keeps only the inputs of each block in memory and recomputes the
-            block for its gradient; see docs/long_sequences.md.
+            "max", their maximum (Reimers and Gurevych 2019, "Sentence-BERT", section 3). Defaults
+            to "cls".
+        pooler: whether a dense layer with tanh comes before the head, as in BERT. Defaults to
+            `True`.
+        pad_id: padding token. Defaults to 0.
+        key_dim: width of a head. Defaults to `embed_dim / num_heads`.
+        qkv_bias: whether the projections to queries, keys and values have biases. Defaults to
+            `True`.
+        epsilon: added to the variance, or the mean square, in the normalizations. Defaults to
+            1e-12.
+        kernel_initializer: initializer of the matrices, such as "he_normal". Defaults to
+            "glorot_uniform".
+        remat: whether training recomputes each block for its gradient, to take less memory; see
+            docs/long_sequences.md. Defaults to `False`.
         **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
 
     Input: token ids, int [B, T], the first of each text being the start token.
 
-    Output: logits [B, num_classes], float32 in mixed precision as well; without a head [B, E],
-        `pooled_features`.
+    Output: logits [B, num_classes], float32 in mixed precision as well. Without a head:
+    `pooled_features`.
 
     Raises:
         ValueError: if arguments are inconsistent or a name is unknown; on a call, if there are
@@ -145,7 +153,7 @@ class EncoderClassifier(TransformerModel):
         self.encoder_embedding = TokenEmbedding(
             vocab_size,
             embed_dim,
-            positions=None if positions in POSITIONS_IN_ATTENTION else positions,
+            positions=added_positions(positions),
             max_length=max_length,
             scale=False,
             num_token_types=num_token_types,
@@ -155,7 +163,7 @@ class EncoderClassifier(TransformerModel):
             dtype=self.dtype_policy,
             name="encoder_embedding",
         )
-        self.encoder_positions = attention_positions(
+        self.encoder_positions = create_position_layer(
             positions,
             num_heads,
             head_width(embed_dim, num_heads, key_dim),
@@ -197,43 +205,55 @@ class EncoderClassifier(TransformerModel):
                 dtype=self.dtype_policy,
                 name="pooler_layer",
             )
-        self.head = self.head_layer("head")
+        self.head = classification_head(num_classes, dtype=self.variable_dtype, name="head")
 
     def call(self, tokens, training=None):
         return self.head(self._dropout(self.pooled_features(tokens)))
 
     def pooled_features(self, tokens, training=None):
-        """The input of the head: [B, E]."""
+        """Computes the input of the head, the output of a model without a head: [B, E]."""
         with compat.call_context(training):
             if self.pool == "cls":
-                x = self._encode(tokens, count=1)[:, 0]
+                x = self._encode(tokens, only_first=True)[:, 0]
             elif self.pool == "mean":
                 x = _mean(self._encode(tokens), tokens != self.pad_id)
             else:
                 x = _max(self._encode(tokens), tokens != self.pad_id)
-            return x if self.pooler_layer is None else self.pooler_layer(x)
+            if self.pooler_layer is not None:
+                x = self.pooler_layer(x)
+            return x
 
     def features(self, tokens, training=None):
-        """The last block's output, normalized if the model is pre-norm: [B, T, E]."""
+        """Computes the tokens of the last block, normalized if the model is pre-norm: [B, T, E]."""
         with compat.call_context(training):
             return self._encode(tokens)
+
+    @property
+    def num_features(self):
+        """Width of the input of the head."""
+        return self.embed_dim
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.num_classes or self.num_features)
 
     def input_signature(self):
         return keras.InputSpec("int32", (None, None), name="tokens")
 
-    def _encode(self, tokens, count=None):
-        """The encoder's output at the first `count` tokens; at all by default."""
+    def _encode(self, tokens, only_first=False):
+        """The output of the encoder, [B, T, E], or only that of the first token, [B, 1, E]."""
         x = self._dropout(self.encoder_embedding(tokens))  # [B, T, E]
-        positions = attention_arguments(self.encoder_positions, ops.shape(tokens)[1])
+        positions = position_arguments(self.encoder_positions, ops.shape(tokens)[1])
         mask = padding_mask(tokens != self.pad_id)  # [B, 1, 1, T]
         *blocks, last = self.encoder_blocks
         for block in blocks:
             x = self.apply_block(block, x, mask=mask, **positions)
-        if count is None:
-            x = self.apply_block(last, x, mask=mask, **positions)
+        if only_first:
+            x = self.apply_block(last, x, method="first_tokens", count=1, mask=mask, **positions)
         else:
-            x = last.first_tokens(x, count, mask=mask, **positions)  # [B, count, E]
-        return x if self.encoder_norm is None else self.encoder_norm(x)
+            x = self.apply_block(last, x, mask=mask, **positions)
+        if self.encoder_norm is not None:
+            x = self.encoder_norm(x)
+        return x
 
 
 @describes_arguments_of(EncoderClassifier)
@@ -272,4 +292,5 @@ def _mean(x, is_real):
 
 def _max(x, is_real):
     """The maximum over the real tokens of each text: [B, T, E] to [B, E]."""
-    return ops.max(ops.where(is_real[:, :, None], x, -1e4), axis=1)
+    smallest = -1e4  # less than any feature, and finite in float16
+    return ops.max(ops.where(is_real[:, :, None], x, smallest), axis=1)

@@ -21,14 +21,14 @@ from zoo.layers import (
     padding_mask,
 )
 from zoo.layers.multi_head_attention import head_width
-from zoo.models.base import arguments_of_size, describes_arguments_of
-from zoo.models.decoder import Decoder
-from zoo.models.positions import (
-    POSITIONS_IN_ATTENTION,
-    attention_arguments,
-    attention_positions,
-    check_attention_takes,
+from zoo.models.autoregressive import AutoregressiveModel
+from zoo.models.base import check_positions_supported
+from zoo.models.sizes import arguments_of_size, describes_arguments_of
+from zoo.models.token_positions import (
+    added_positions,
     check_positions,
+    create_position_layer,
+    position_arguments,
 )
 
 SIZES = {
@@ -64,7 +64,7 @@ SIZES = {
 
 
 @keras.saving.register_keras_serializable("zoo")
-class Transformer(Decoder):
+class Transformer(AutoregressiveModel):
     """An encoder-decoder Transformer that translates: source tokens in, target tokens out.
 
     docs/published_models.md lists which published models set which of the options.
@@ -75,37 +75,44 @@ class Transformer(Decoder):
         embed_dim: E, width of the tokens in all blocks.
         num_heads: number of attention heads.
         num_layers: number of encoder blocks.
-        ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
-        num_decoder_layers: number of decoder blocks; `num_layers` by default.
-        decoder_num_heads: number of heads in decoder blocks; `num_heads` by default.
-        decoder_ff_dim: hidden width in decoder blocks; `ff_dim` by default.
+        ff_dim: hidden width of the feed-forward networks. Defaults to `4 * embed_dim`.
+        num_decoder_layers: number of decoder blocks. Defaults to `num_layers`.
+        decoder_num_heads: number of heads in decoder blocks. Defaults to `num_heads`.
+        decoder_ff_dim: hidden width in decoder blocks. Defaults to `ff_dim`.
         decoder: "attention"; or "ssru", decoder blocks with a recurrent layer in place of
-            self-attention, `zoo.layers.SSRU`, which take less time and memory to decode.
+            self-attention, `zoo.layers.SSRU`, which take less time and memory to decode. Defaults
+            to "attention".
         dropout: rate in [0, 1) on the embeddings with positions, on the output of each sub-layer
-            (section 5.4) and on the hidden units of the feed-forward networks.
-        attention_dropout: rate in [0, 1) on the attention weights.
-        norm: "post", normalization after each residual sum, as in the paper; or "pre", before each
-            sub-layer and after the last blocks (Xiong et al. 2020).
-        norm_type: kind of the normalizations: "layer", or "rms" (Zhang and Sennrich 2019).
-        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
-        positions: "sinusoidal" (section 3.5); a `zoo.layers.SinusoidalPositions` of another layout
-            or offset; "learned"; "relative", a learned bias on the scores of self-attention
-            (Raffel et al. 2019, section 2.1); or "rotary" (Su et al. 2021).
-        max_length: number of learned positions, and of tokens of the longest source or target that
-            `zoo.tasks.translator.Translator` accepts.
-        shared: which matrices are shared: "target": target embedding and output layer; "all": these
-            and the source embedding (section 3.4), for equal vocabularies; or "none".
-        pad_id: padding token.
-        scale_embeddings: whether embeddings are multiplied by √E (section 3.4).
-        normalize_embeddings: whether to normalize before the first blocks (Liu et al. 2020, mBART).
-        logits_bias: whether the logits have a learned bias.
-        key_dim: width of a head; ``embed_dim / num_heads`` by default.
-        qkv_bias: whether the projections to queries, keys and values have biases.
-        epsilon: added to the variance, or the mean square, in the normalizations.
-        kernel_initializer: initializer of the matrices of the blocks, such as "glorot_uniform"
-            (Xavier) or "he_normal".
-        remat: whether training keeps only the inputs of each block in memory and recomputes the
-            block for its gradient; see docs/long_sequences.md.
+            and on the hidden units of the feed-forward networks (section 5.4). Defaults to 0.1.
+        attention_dropout: rate in [0, 1) on the attention weights. Defaults to 0.
+        norm: "pre", normalization before each sub-layer and after the last block; or "post", after
+            each residual sum. Defaults to "post".
+        norm_type: "layer", layer normalization; or "rms" (Zhang and Sennrich 2019). Defaults to
+            "layer".
+        activation: activation of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults
+            to "relu".
+        positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions` of another layout or
+            offset; "relative", a learned bias on the scores of self-attention (Raffel et al. 2019,
+            section 2.1); or "rotary" (Su et al. 2021). Defaults to "sinusoidal".
+        max_length: number of learned positions, and largest number of tokens of a source or target
+            for `zoo.tasks.translator.Translator`. Defaults to 512.
+        shared: "target", the target embedding is also the matrix of the output layer; "all", so is
+            the source embedding, for equal vocabularies (section 3.4); or "none". Defaults to
+            "target".
+        pad_id: padding token. Defaults to 0.
+        scale_embeddings: whether embeddings are multiplied by √E (section 3.4). Defaults to `True`.
+        normalize_embeddings: whether to normalize the input of the first blocks (Liu et al. 2020,
+            mBART). Defaults to `False`.
+        logits_bias: whether the logits have a learned bias. Defaults to `False`.
+        key_dim: width of a head. Defaults to `embed_dim / num_heads`.
+        qkv_bias: whether the projections to queries, keys and values have biases. Defaults to
+            `True`.
+        epsilon: added to the variance, or the mean square, in the normalizations. Defaults to
+            1e-6.
+        kernel_initializer: initializer of the matrices, such as "he_normal". Defaults to
+            "glorot_uniform".
+        remat: whether training recomputes each block for its gradient, to take less memory; see
+            docs/long_sequences.md. Defaults to `False`.
         **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
 
     Inputs: a dict of token ids: "source" int [B, S], "target" int [B, T], the target beginning with
@@ -200,7 +207,7 @@ class Transformer(Decoder):
         check_choice("shared", self.shared, ("none", "target", "all"))
         check_choice("decoder", self.decoder, ("attention", "ssru"))
         check_positions(self.positions, self.max_length)
-        check_attention_takes(self.positions, self._decoder_attention)
+        check_positions_supported(self.positions, self._decoder_attention)
         if self.shared == "all" and self.source_vocab_size != self.target_vocab_size:
             raise ValueError(
                 'shared="all" needs equal vocabulary sizes. Received: '
@@ -210,15 +217,14 @@ class Transformer(Decoder):
 
     @property
     def _decoder_attention(self):
-        """The argument `attention` of decoder blocks."""
+        """The argument `attention` of the decoder blocks."""
         return "ssru" if self.decoder == "ssru" else "softmax"
 
     def _create_embeddings(self):
-        added = None if self.positions in POSITIONS_IN_ATTENTION else self.positions
         self.decoder_embedding = TokenEmbedding(
             self.target_vocab_size,
             self.embed_dim,
-            positions=added,
+            positions=added_positions(self.positions),
             max_length=self.max_length,
             scale=self.scale_embeddings,
             normalize=self.normalize_embeddings,
@@ -230,7 +236,7 @@ class Transformer(Decoder):
         self.encoder_embedding = TokenEmbedding(
             self.source_vocab_size,
             self.embed_dim,
-            positions=added,
+            positions=added_positions(self.positions),
             max_length=self.max_length,
             scale=self.scale_embeddings,
             normalize=self.normalize_embeddings,
@@ -245,7 +251,7 @@ class Transformer(Decoder):
             self.output_projection = self.output_layer(self.target_vocab_size)
 
     def _create_positions(self):
-        self.encoder_positions = attention_positions(
+        self.encoder_positions = create_position_layer(
             self.positions,
             self.num_heads,
             head_width(self.embed_dim, self.num_heads, self.key_dim),
@@ -254,7 +260,7 @@ class Transformer(Decoder):
             name="encoder_positions",
         )
         decoder_num_heads = self.decoder_num_heads or self.num_heads
-        self.decoder_positions = attention_positions(
+        self.decoder_positions = create_position_layer(
             self.positions,
             decoder_num_heads,
             head_width(self.embed_dim, decoder_num_heads, self.key_dim),
@@ -313,6 +319,12 @@ class Transformer(Decoder):
                 self.norm_type, self.epsilon, dtype=self.dtype_policy, name="decoder_norm"
             )
 
+    def build(self, input_shape=None):
+        super().build()
+        if self.logits_bias and not self.built:
+            shape = (self.target_vocab_size,)
+            self.output_bias = self.add_weight(shape, "zeros", autocast=False, name="output_bias")
+
     def call(self, inputs, training=None):
         memory = self.encode(inputs["source"])  # [B, S, E]
         x = self._dropout(self.decoder_embedding(inputs["target"]))  # [B, T, E]
@@ -322,14 +334,22 @@ class Transformer(Decoder):
         return self.logits(x)  # [B, T, V]
 
     def encode(self, source, training=None):
-        """The encoder's output for token ids [B, S]: [B, S, E]."""
+        """Computes the output of the encoder for token ids [B, S]: [B, S, E]."""
         with compat.call_context(training):
             x = self._dropout(self.encoder_embedding(source))  # [B, S, E]
-            positions = attention_arguments(self.encoder_positions, ops.shape(source)[1])
+            positions = position_arguments(self.encoder_positions, ops.shape(source)[1])
             mask = padding_mask(source != self.pad_id)  # [B, 1, 1, S]
             for block in self.encoder_blocks:
                 x = self.apply_block(block, x, mask=mask, **positions)
-            return x if self.encoder_norm is None else self.encoder_norm(x)
+            if self.encoder_norm is not None:
+                x = self.encoder_norm(x)
+            return x
+
+    def logits(self, x):
+        logits = super().logits(x)
+        if self.logits_bias:
+            logits = logits + self.output_bias
+        return logits
 
     def start(self, source, length, num_hypotheses=1):
         """Encodes the source and allocates the cache: a `Cache` to be passed to `step`.
@@ -349,11 +369,14 @@ class Transformer(Decoder):
         return Cache.first(0, shape, blocks, padding_mask(source != self.pad_id))
 
     def step_among(self, candidates):
-        """Returns a function like `step`, in which each sentence has its own small vocabulary.
+        """Returns a function like `step` for a shortlist of target tokens of each sentence.
 
         Args:
-            candidates: int [B, C], its tokens, filled up with padding. The tokens and logits of the
-                function are those at these places: int [B, K] and [B, K, C].
+            candidates: int [B, C], the shortlists, filled up with padding.
+
+        Returns:
+            Function (places int [B, K], `Cache`) -> (logits [B, K, C], `Cache`). Tokens are given
+            by their places in the shortlist of their sentence.
         """
         matrix = self.decoder_embedding.tokens(candidates)  # [B, C, E]
         bias = ops.take(self.output_bias, candidates) if self.logits_bias else 0.0
@@ -370,7 +393,7 @@ class Transformer(Decoder):
         return step
 
     def cross_attention_maps(self, inputs):
-        """Attention weights over the source: [B, decoder blocks, heads, T, S]."""
+        """Computes the attention weights over the source: [B, decoder blocks, heads, T, S]."""
         memory = self.encode(inputs["source"])  # [B, S, E]
         x = self._dropout(self.decoder_embedding(inputs["target"]))  # [B, T, E]
         arguments = self._decoder_arguments(inputs)
@@ -390,8 +413,8 @@ class Transformer(Decoder):
         return (*input_shape["target"], self.target_vocab_size)
 
     def _decoder_arguments(self, inputs):
-        """The keyword arguments of every decoder block."""
-        positions = attention_arguments(self.decoder_positions, ops.shape(inputs["target"])[1])
+        """The keyword arguments of all decoder blocks."""
+        positions = position_arguments(self.decoder_positions, ops.shape(inputs["target"])[1])
         memory_mask = padding_mask(inputs["source"] != self.pad_id)  # [B, 1, 1, S]
         return {"memory_mask": memory_mask, **positions}
 

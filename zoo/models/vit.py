@@ -1,5 +1,8 @@
 """The Vision Transformer. Source: Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words".
 
+`ViT.call` and the methods below it lead from images to logits, in this order: `encode` (which
+begins with `embed`), `pooled`, `logits`. The layers are created further down.
+
 Axes: B batch, H image height, W image width, C channels, N patches, T tokens, E width, L layers.
 The T tokens are class tokens, registers and patches, in this order.
 """
@@ -10,8 +13,13 @@ from keras import ops
 from zoo import compat, layers
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.multi_head_attention import head_width
-from zoo.models.base import TransformerModel, arguments_of_size, describes_arguments_of
-from zoo.models.positions import POSITIONS_IN_ATTENTION, check_attention_takes
+from zoo.models.base import (
+    POSITIONS_IN_ATTENTION,
+    TransformerModel,
+    check_positions_supported,
+    classification_head,
+)
+from zoo.models.sizes import arguments_of_size, describes_arguments_of
 
 SIZES = {
     # Touvron et al. 2020 (DeiT), table 1
@@ -24,71 +32,81 @@ SIZES = {
 }
 POOLS = ("cls", "mean", "cls+mean")
 POSITIONS = ("learned", "sinusoidal", *POSITIONS_IN_ATTENTION)
-# Heo et al. 2024, "Rotary Position Embedding for Vision Transformer", section 3.2: the square root
-# of that of texts, because an axis has √N positions for N patches
+# Heo et al. 2024, "Rotary Position Embedding for Vision Transformer", section 3.2: √10000, where
+# texts have 10000, because an axis of N patches has √N positions.
 ROTARY_MAX_WAVELENGTH = 100.0
 
 
 @keras.saving.register_keras_serializable("zoo")
 class ViT(TransformerModel):
-    """A Vision Transformer that classifies images: patches, positions, encoder blocks, head.
+    """A Vision Transformer, which classifies images.
 
+    Images of other sizes than `input_shape` are accepted if `patch_size` divides them: learned
+    positions are resized. In TensorFlow, sizes may be unknown: ``keras.Input((None, None, 3))``.
     docs/published_models.md lists which published models set which of the options.
 
     Args:
-        input_shape: (H, W, C) of the images it is trained on. It takes other sizes as well, if the
-            patch size divides them: learned positions are then resized. In graphs of TensorFlow,
-            sizes may be unknown, such as ``keras.Input((None, None, 3))``.
-        num_classes: number of logits; 0 for a model without a head, which returns features.
-        patch_size: in pixels; divides H and W.
+        input_shape: (H, W, C) of the images.
+        num_classes: number of classes; 0 for a model without a head, which returns features.
+        patch_size: side of a patch in pixels; divides H and W.
         embed_dim: E, width of the tokens in all blocks.
         num_heads: number of attention heads.
-        num_layers: L, the number of encoder blocks.
-        ff_dim: hidden width of the feed-forward networks; ``4 * embed_dim`` by default.
+        num_layers: L, number of encoder blocks.
+        ff_dim: hidden width of the feed-forward networks. Defaults to `4 * embed_dim`.
         dropout: rate in [0, 1) on the embedded patches, on the output of each sub-layer and on the
-            hidden units of the feed-forward networks (appendix B.1).
-        attention_dropout: rate in [0, 1) on the attention weights.
+            hidden units of the feed-forward networks (appendix B.1). Defaults to 0.
+        attention_dropout: rate in [0, 1) on the attention weights. Defaults to 0.
         stochastic_depth: rate in [0, 1) at which training skips a sub-layer of the last block for a
-            whole image; it grows linearly from 0 at the first block (Huang et al. 2016, section 3).
-        patch_dropout: share of the patches, in [0, 1), that training leaves out of each image (Liu
-            et al. 2022), to take less time; with learned or sinusoidal positions.
+            whole image. It grows linearly from 0 at the first block (Huang et al. 2016, section 3).
+            Defaults to 0.
+        patch_dropout: share of the patches, in [0, 1), that training leaves out of each image, to
+            take less time (Liu et al. 2022). Needs learned or sinusoidal positions. Defaults to 0.
         pool: input of the head: "cls", the class token; "mean", the mean of the patches (Beyer et
-            al. 2022); or "cls+mean", both side by side (Oquab et al. 2023, DINOv2).
-        num_class_tokens: 1 by default, 0 with ``pool="mean"``. The second is a distillation token,
-            which has a head of its own: with ``pool="cls"`` the logits are the mean of both heads
-            (Touvron et al. 2020, DeiT, section 4).
-        num_registers: number of register tokens (Darcet et al. 2023).
+            al. 2022); or "cls+mean", both side by side (Oquab et al. 2023, DINOv2). Defaults to
+            "cls".
+        num_class_tokens: 1 or 2, or 0 with ``pool="mean"``. The second is a distillation token:
+            with ``pool="cls"`` it has a head of its own, and the logits are the mean of both heads
+            (Touvron et al. 2020, DeiT, section 4). Defaults to 1, or 0 with ``pool="mean"``.
+        num_registers: number of register tokens (Darcet et al. 2023). Defaults to 0.
         positions: "learned"; "sinusoidal", fixed ones of rows and columns (Beyer et al. 2022);
             "relative", a learned bias on the scores of two patches for their distance in rows and
             one in columns (Raffel et al. 2019, section 2.1); or "rotary", of rows and columns (Heo
-            et al. 2024, section 3.2). The last three do not concern class and register tokens.
-        prefix_positions: whether class tokens have learned positions.
-        interpolation: "bilinear" or "bicubic", how learned positions are resized.
+            et al. 2024, section 3.2). Defaults to "learned".
+        prefix_positions: whether class tokens have positions, if these are learned. Defaults to
+            `True`.
+        interpolation: "bilinear" or "bicubic", how learned positions are resized. Defaults to
+            "bicubic".
         norm: "pre", normalization before each sub-layer and after the last block; or "post", after
-            each residual sum.
-        norm_type: kind of the normalizations: "layer", or "rms" (Zhang and Sennrich 2019).
-        normalize_embeddings: whether to normalize before the first block (Radford et al. 2021).
-        normalize_pooled: whether a pre-norm model normalizes the input of its head in place of the
-            last block's output (He et al. 2021, MAE, fine-tuned).
-        representation_dim: if given, the width of a layer with tanh before the head, as in
-            pre-training (Dosovitskiy et al. 2020, section 3.1).
-        activation: of the feed-forward networks; see `zoo.layers.FeedForward`.
-        layer_scale: if given, the output of each sub-layer is multiplied by a learned vector that
-            starts at this value; see `zoo.layers.LayerScale`.
+            each residual sum. Defaults to "pre".
+        norm_type: "layer", layer normalization; or "rms" (Zhang and Sennrich 2019). Defaults to
+            "layer".
+        normalize_embeddings: whether to normalize the input of the first block (Radford et al.
+            2021, CLIP). Defaults to `False`.
+        normalize_pooled: whether to normalize the input of the head in place of the last block's
+            output, if the model is pre-norm (He et al. 2021, MAE, fine-tuned). Defaults to `False`.
+        representation_dim: width of a layer with tanh before the head, as in pre-training
+            (Dosovitskiy et al. 2020, section 3.1). Defaults to `None`, no such layer.
+        activation: activation of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults
+            to "gelu".
+        layer_scale: initial value of learned factors of each sub-layer's output; see
+            `zoo.layers.LayerScale`. Defaults to `None`, no such factors.
         attention: "softmax", "blockwise" or "linear"; see `zoo.layers.MultiHeadSelfAttention`.
-        key_dim: width of a head; ``embed_dim / num_heads`` by default.
-        qkv_bias: whether the projections to queries, keys and values have biases.
-        epsilon: added to the variance, or the mean square, in the normalizations.
-        kernel_initializer: initializer of the matrices of the blocks and of the patch projection,
-            such as "glorot_uniform" (Xavier) or "he_normal".
-        remat: whether training keeps only the inputs of each block in memory and recomputes the
-            block for its gradient; see docs/long_sequences.md.
+            Defaults to "softmax".
+        key_dim: width of a head. Defaults to `embed_dim / num_heads`.
+        qkv_bias: whether the projections to queries, keys and values have biases. Defaults to
+            `True`.
+        epsilon: added to the variance, or the mean square, in the normalizations. Defaults to
+            1e-6.
+        kernel_initializer: initializer of the matrices, such as "he_normal". Defaults to
+            "glorot_uniform".
+        remat: whether training recomputes each block for its gradient, to take less memory; see
+            docs/long_sequences.md. Defaults to `False`.
         **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
 
     Input: images [B, H, W, C], floating point, already normalized.
 
-    Output: logits [B, num_classes]; without a head [B, E], `pooled_features` (the mean of both with
-        a distillation token).
+    Output: logits [B, num_classes], float32 in mixed precision as well. Without a head:
+    `pooled_features`.
 
     Raises:
         ValueError: if arguments are inconsistent, or a name is unknown.
@@ -142,6 +160,8 @@ class ViT(TransformerModel):
         self.stochastic_depth = stochastic_depth
         self.patch_dropout = patch_dropout
         self.pool = pool
+        if num_class_tokens is None:
+            num_class_tokens = 0 if pool == "mean" else 1
         self.num_class_tokens = num_class_tokens
         self.num_registers = num_registers
         self.positions = positions
@@ -160,18 +180,159 @@ class ViT(TransformerModel):
         self.epsilon = epsilon
         self.kernel_initializer = kernel_initializer
         self.remat = remat
-        self.num_prefix_tokens = num_class_tokens
-        if num_class_tokens is None:
-            self.num_prefix_tokens = 0 if pool == "mean" else 1
         self._check()
+        self.num_prefix_tokens = self.num_class_tokens + num_registers
+        # The order of creation is that of the weights.
         self._create_embedding()
         self._create_encoder()
         self._create_head()
 
+    def call(self, images, training=None):
+        tokens = self.encode(images, only_class_tokens=self.pool == "cls")  # [B, T, E]
+        pooled = self.pooled(tokens)  # [B, 1, width]
+        return self.logits(pooled)  # [B, num_classes]
+
+    def encode(self, images, training=None, only_class_tokens=False):
+        """Computes the tokens of the last block, equations 1 to 4: [B, T, E].
+
+        They are normalized if the model is pre-norm, except with `normalize_pooled`.
+
+        Args:
+            images: [B, H, W, C].
+            training: whether dropout is applied. Defaults to that of the surrounding call.
+            only_class_tokens: whether the last block computes class tokens only, which takes less
+                time: [B, class tokens, E].
+        """
+        with compat.call_context(training):
+            grid = self.grid(layers.image_size(images))
+            x = self.embed(images, grid)
+            positions = self.position_arguments(grid)
+            *blocks, last = self.encoder_blocks
+            for block in blocks:
+                x = self.apply_block(block, x, **positions)
+            if only_class_tokens:
+                count = self.num_class_tokens
+                x = self.apply_block(last, x, method="first_tokens", count=count, **positions)
+            else:
+                x = self.apply_block(last, x, **positions)
+            if self.encoder_norm is not None:
+                x = self.encoder_norm(x)
+            return x
+
+    def embed(self, images, grid):
+        """Computes the input of the first block, equation 1: [B, T, E].
+
+        Args:
+            images: [B, H, W, C].
+            grid: (rows, columns) of their patches.
+        """
+        x = self.patch_embed(images)  # [B, N, E]
+        if self.positions in POSITIONS_IN_ATTENTION:  # see `position_arguments`
+            x = self._add_class_tokens(x)
+        elif self.positions == "learned" and self.prefix_positions:
+            x = self._add_class_tokens(x)
+            x = self.patch_positions(x, grid=grid)
+        else:
+            x = self.patch_positions(x, grid=grid)
+            x = self._add_class_tokens(x)
+        x = self._dropout(x)  # [B, class tokens + N, E]
+        if self.registers is not None:
+            x = self.registers(x)  # [B, T, E]
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        return self._patch_dropout(x)  # in training, T becomes smaller
+
+    def _add_class_tokens(self, x):
+        return x if self.class_token is None else self.class_token(x)
+
+    def pooled(self, tokens):
+        """Computes the inputs of the heads from the output of `encode`: [B, 1, width].
+
+        With a distillation head, [B, 2, width]. The width is E; 2E with ``pool="cls+mean"``; or
+        `representation_dim`.
+        """
+        if self.pool == "cls":
+            x = tokens[:, : self.num_class_tokens]
+        else:
+            patches = tokens[:, self.num_prefix_tokens :]
+            x = ops.mean(patches, axis=1, keepdims=True)  # [B, 1, E]
+        if self.pool == "cls+mean":
+            x = ops.concatenate([tokens[:, :1], x], axis=-1)  # [B, 1, 2E]
+        if self.head_norm is not None:
+            x = self.head_norm(x)
+        if self.representation is not None:
+            x = self.representation(x)  # [B, 1, representation_dim]
+        return x
+
+    # A head with other outputs needs another `logits` and, below, another `_create_head` and
+    # `compute_output_shape`.
+    def logits(self, pooled):
+        """Computes the logits [B, num_classes] from the output of `pooled`."""
+        logits = self.head(pooled[:, 0])
+        if self.distillation_head is not None:
+            logits = (logits + self.distillation_head(pooled[:, 1])) / 2
+        return logits
+
+    def features(self, images, training=None):
+        """Computes the output of `encode` without registers: [B, class tokens + N, E]."""
+        tokens = self.encode(images, training)
+        if self.num_registers == 0:
+            return tokens
+        class_tokens = tokens[:, : self.num_class_tokens]
+        patches = tokens[:, self.num_prefix_tokens :]
+        return ops.concatenate([class_tokens, patches], axis=1)
+
+    def pooled_features(self, images, training=None):
+        """Computes the input of the head, the output of a model without a head: [B, num_features].
+
+        With a distillation head, this is the mean of the inputs of both heads.
+        """
+        tokens = self.encode(images, training, only_class_tokens=self.pool == "cls")
+        return ops.mean(self.pooled(tokens), axis=1)
+
+    def attention_maps(self, images):
+        """Computes the attention weights of all tokens over all tokens: [B, L, heads, T, T]."""
+        grid = self.grid(layers.image_size(images))
+        x = self.embed(images, grid)
+        positions = self.position_arguments(grid)
+        maps = []
+        for block in self.encoder_blocks:
+            maps.append(block.attention_weights(x, **positions))  # [B, heads, T, T]
+            x = block(x, **positions)
+        return ops.stack(maps, axis=1)
+
+    def position_arguments(self, grid):
+        """Returns the keyword arguments of the blocks that depend on positions.
+
+        Args:
+            grid: (rows, columns) of the patches.
+        """
+        prefix_padding = (self.num_prefix_tokens, 0)  # class tokens and registers have no positions
+        if self.positions == "relative":
+            bias = layers.grid_bias(self.row_positions, self.column_positions, grid)
+            bias = ops.pad(bias, [(0, 0), (0, 0), prefix_padding, prefix_padding])
+            return {"bias": bias}  # [1, heads, T, T]
+        if self.positions == "rotary":
+            positions = layers.grid_positions(grid)  # [1, N, 2]
+            positions = ops.pad(positions, [(0, 0), prefix_padding, (0, 0)])  # [1, T, 2]
+            return {"rotation": self.patch_positions(positions)}  # the identity at (0, 0)
+        return {}
+
+    def grid(self, image_size):
+        """Returns the (rows, columns) of patches for an image size; see `zoo.layers.image_size`."""
+        if None in image_size:
+            raise ValueError(
+                "The features and attention maps of a keras.Input need a known height and width; "
+                f"only the model itself takes unknown ones. Received: {image_size}."
+            )
+        return layers.patch_grid(image_size, self.patch_size)
+
+    # --- the layers ------------------------------------------------------------------------------
+
     def _check(self):
         check_choice("pool", self.pool, POOLS)
         check_choice("positions", self.positions, POSITIONS)
-        check_attention_takes(self.positions, self.attention)
+        check_positions_supported(self.positions, self.attention)
         check_at_least_1(num_layers=self.num_layers)
         if self.patch_dropout and self.positions in POSITIONS_IN_ATTENTION:
             raise ValueError(
@@ -183,7 +344,7 @@ class ViT(TransformerModel):
                 f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
             )
         numbers = (0, 1, 2) if self.pool == "mean" else (1, 2)
-        if self.num_prefix_tokens not in numbers:
+        if self.num_class_tokens not in numbers:
             raise ValueError(
                 "num_class_tokens must be 1 or 2, or 0 with pool='mean'. "
                 f"Received: num_class_tokens={self.num_class_tokens}, pool={self.pool!r}."
@@ -198,9 +359,9 @@ class ViT(TransformerModel):
             name="patch_embed",
         )
         self.class_token = None
-        if self.num_prefix_tokens:
+        if self.num_class_tokens:
             self.class_token = layers.ClassToken(
-                self.num_prefix_tokens, dtype=self.dtype_policy, name="class_token"
+                self.num_class_tokens, dtype=self.dtype_policy, name="class_token"
             )
         self._create_positions()
         self._dropout = layers.Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
@@ -208,7 +369,7 @@ class ViT(TransformerModel):
         if self.num_registers:
             self.registers = layers.RegisterTokens(
                 self.num_registers,
-                self.num_prefix_tokens,
+                self.num_class_tokens,
                 dtype=self.dtype_policy,
                 name="registers",
             )
@@ -217,7 +378,7 @@ class ViT(TransformerModel):
             self.embedding_norm = self._norm_layer("embedding_norm")
         self._patch_dropout = layers.PatchDropout(
             self.patch_dropout,
-            self.num_prefix_tokens + self.num_registers,
+            self.num_prefix_tokens,
             dtype=self.dtype_policy,
             name="patch_dropout",
         )
@@ -228,7 +389,7 @@ class ViT(TransformerModel):
         if self.positions == "learned":
             self.patch_positions = layers.LearnedPositions(
                 grid,
-                self.num_prefix_tokens if self.prefix_positions else 0,
+                self.num_class_tokens if self.prefix_positions else 0,
                 self.interpolation,
                 dtype=self.dtype_policy,
                 name="patch_positions",
@@ -254,9 +415,6 @@ class ViT(TransformerModel):
             )
 
     def _create_encoder(self):
-        steps = self.num_layers - 1
-        rates = [self.stochastic_depth * index / steps for index in range(steps)]
-        rates.append(self.stochastic_depth)  # of the last block
         self.encoder_blocks = [
             layers.TransformerEncoder(
                 self.embed_dim,
@@ -267,7 +425,7 @@ class ViT(TransformerModel):
                 norm=self.norm,
                 norm_type=self.norm_type,
                 activation=self.activation,
-                stochastic_depth=rate,
+                stochastic_depth=self._stochastic_depth_rate(index),
                 layer_scale=self.layer_scale,
                 key_dim=self.key_dim,
                 qkv_bias=self.qkv_bias,
@@ -277,11 +435,18 @@ class ViT(TransformerModel):
                 dtype=self.dtype_policy,
                 name=f"encoder_{index}",
             )
-            for index, rate in enumerate(rates)
+            for index in range(self.num_layers)
         ]
         self.encoder_norm = None
         if self.norm == "pre" and not self.normalize_pooled:
             self.encoder_norm = self._norm_layer("encoder_norm")
+
+    def _stochastic_depth_rate(self, index):
+        """The rate of a block: it grows linearly from 0 at the first block."""
+        last = self.num_layers - 1
+        if index == last:  # which may also be the first
+            return self.stochastic_depth
+        return self.stochastic_depth * index / last
 
     def _create_head(self):
         self.head_norm = None
@@ -296,10 +461,13 @@ class ViT(TransformerModel):
                 dtype=self.dtype_policy,
                 name="representation",
             )
-        self.head = self.head_layer("head")
+        self.head = self._classification_head("head")
         self.distillation_head = None
-        if self.pool == "cls" and self.num_prefix_tokens == 2:
-            self.distillation_head = self.head_layer("distillation_head")
+        if self.pool == "cls" and self.num_class_tokens == 2:
+            self.distillation_head = self._classification_head("distillation_head")
+
+    def _classification_head(self, name):
+        return classification_head(self.num_classes, dtype=self.variable_dtype, name=name)
 
     def _norm_layer(self, name):
         return layers.normalization_layer(
@@ -319,133 +487,23 @@ class ViT(TransformerModel):
         for layer, shape in shapes:
             if layer is not None and not layer.built:
                 layer.build(shape)
-        super().build()  # the other layers take tokens
-
-    def call(self, images, training=None):
-        tokens = self.encode(images, only_class_tokens=self.pool == "cls")
-        return self.logits(self.pooled(tokens))
-
-    def encode(self, images, training=None, only_class_tokens=False):
-        """From images [B, H, W, C] to tokens [B, T, E]: equations 1 to 4.
-
-        With `only_class_tokens`, the last block computes no others, which takes less time.
-        """
-        with compat.call_context(training):
-            x = self.embed(images)
-            positions = self.position_arguments(self.grid(layers.image_size(images)))
-            *blocks, last = self.encoder_blocks
-            for block in blocks:
-                x = self.apply_block(block, x, **positions)
-            if only_class_tokens:
-                x = last.first_tokens(x, self.num_prefix_tokens, **positions)
-            else:
-                x = self.apply_block(last, x, **positions)
-            return x if self.encoder_norm is None else self.encoder_norm(x)
-
-    def embed(self, images):
-        """The input of the first block, equation 1: [B, T, E]."""
-        x = self.patch_embed(images)  # [B, N, E]
-        grid = self.grid(layers.image_size(images))
-        are_added = self.positions not in POSITIONS_IN_ATTENTION
-        have_class_tokens = self.positions == "learned" and self.prefix_positions
-        if are_added and not have_class_tokens:
-            x = self.patch_positions(x, grid=grid)
-        if self.class_token is not None:
-            x = self.class_token(x)  # [B, class tokens + N, E]
-        if are_added and have_class_tokens:
-            x = self.patch_positions(x, grid=grid)
-        x = self._dropout(x)
-        if self.registers is not None:
-            x = self.registers(x)  # [B, T, E]
-        if self.embedding_norm is not None:
-            x = self.embedding_norm(x)
-        return self._patch_dropout(x)  # in training, T becomes smaller
-
-    def pooled(self, tokens):
-        """The inputs of the heads, for `tokens` of `encode`: [B, 1 or 2, width]."""
-        if self.pool == "cls":
-            x = tokens[:, : self.num_prefix_tokens]  # [B, class tokens, E]
-        else:
-            patches = tokens[:, self.num_prefix_tokens + self.num_registers :]
-            x = ops.mean(patches, axis=1, keepdims=True)  # [B, 1, E]
-        if self.pool == "cls+mean":
-            x = ops.concatenate([tokens[:, :1], x], axis=-1)  # [B, 1, 2E]
-        if self.head_norm is not None:
-            x = self.head_norm(x)
-        if self.representation is not None:
-            x = self.representation(x)  # [B, 1 or 2, representation_dim]
-        return x
-
-    def logits(self, pooled):
-        """From the inputs of the heads, see `pooled`, to logits [B, num_classes]."""
-        logits = self.head(pooled[:, 0])
-        if self.distillation_head is not None:
-            logits = (logits + self.distillation_head(pooled[:, 1])) / 2
-        return logits
-
-    def features(self, images, training=None):
-        """The last block's output (see `norm`) without registers: [B, class tokens + N, E]."""
-        tokens = self.encode(images, training)
-        if not self.num_registers:
-            return tokens
-        prefix = self.num_prefix_tokens
-        patches = tokens[:, prefix + self.num_registers :]
-        return ops.concatenate([tokens[:, :prefix], patches], axis=1)
-
-    def pooled_features(self, images, training=None):
-        """The input of the head: [B, E]; with ``pool="cls+mean"``, [B, 2E]; with a
-        `representation_dim`, [B, `representation_dim`].
-        """
-        tokens = self.encode(images, training, only_class_tokens=self.pool == "cls")
-        return self.pooled(tokens)[:, 0]
-
-    def attention_maps(self, images):
-        """The attention weights of all tokens (class, registers, patches): [B, L, heads, T, T]."""
-        x = self.embed(images)
-        positions = self.position_arguments(self.grid(layers.image_size(images)))
-        maps = []
-        for block in self.encoder_blocks:
-            maps.append(block.attention_weights(x, **positions))  # [B, heads, T, T]
-            x = block(x, **positions)
-        return ops.stack(maps, axis=1)
-
-    def position_arguments(self, grid):
-        """How the positions of a grid (rows, columns) enter attention: arguments of every block."""
-        no_position = (self.num_prefix_tokens + self.num_registers, 0)  # tokens in front
-        if self.positions == "relative":
-            bias = layers.grid_bias(self.row_positions, self.column_positions, grid)
-            bias = ops.pad(bias, [(0, 0), (0, 0), no_position, no_position])  # [1, heads, T, T]
-            return {"bias": bias}
-        if self.positions == "rotary":
-            positions = layers.grid_positions(grid)  # [1, N, 2]
-            # tokens in front, at position (0, 0), are not rotated
-            positions = ops.pad(positions, [(0, 0), no_position, (0, 0)])  # [1, T, 2]
-            return {"rotation": self.patch_positions(positions)}
-        return {}
-
-    def grid(self, image_size):
-        """Rows and columns of patches in images of this size, see `zoo.layers.image_size`."""
-        if None in image_size:
-            raise ValueError(
-                "The features and attention maps of a keras.Input need a known height and width; "
-                f"only the model itself takes unknown ones. Received: {image_size}."
-            )
-        return layers.patch_grid(image_size, self.patch_size)
-
-    def input_signature(self):
-        return keras.InputSpec(self.variable_dtype, (None, *self.input_shape), name="images")
+        super().build()  # the inputs of all other layers are tokens
 
     def compute_output_shape(self, input_shape):
         layers.patch_grid(input_shape[1:3], self.patch_size)  # checks the size
-        return super().compute_output_shape(input_shape)
+        return (input_shape[0], self.num_classes or self.num_features)
+
+    @property
+    def num_features(self):
+        """Width of the input of the head."""
+        return self.representation_dim or self._pooled_width
 
     @property
     def _pooled_width(self):
         return 2 * self.embed_dim if self.pool == "cls+mean" else self.embed_dim
 
-    @property
-    def num_features(self):
-        return self.representation_dim or self._pooled_width
+    def input_signature(self):
+        return keras.InputSpec(self.variable_dtype, (None, *self.input_shape), name="images")
 
 
 @describes_arguments_of(ViT)
@@ -459,8 +517,8 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
     Args:
         size: "Ti", "S", "B", "L" or "H", a slash and the patch size in pixels; or None.
         input_shape: (H, W, C) of the images.
-        num_classes: number of logits; 0 for a model without a head.
-        patch_size: in pixels; that of the size by default.
+        num_classes: number of classes; 0 for a model without a head.
+        patch_size: side of a patch in pixels. Defaults to that of the size.
         **arguments: of `zoo.models.ViT`.
 
     Returns:
@@ -469,9 +527,14 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
     Raises:
         ValueError: if the size is unknown or incomplete, or if arguments are inconsistent.
     """
-    pixels = str(size).rpartition("/")[2]
-    pixels = int(pixels) if pixels.isdecimal() else 16
-    sizes = {f"{name}/{pixels}": {**row, "patch_size": pixels} for name, row in SIZES.items()}
+    pixels = 16
+    if size is not None:
+        side = str(size).rpartition("/")[2]
+        if side.isdecimal():
+            pixels = int(side)
+    sizes = {}
+    for name, row in SIZES.items():
+        sizes[f"{name}/{pixels}"] = {**row, "patch_size": pixels}
     if patch_size is not None:
         if size in sizes and patch_size != pixels:
             raise ValueError(f"The size {size!r} conflicts with patch_size={patch_size}.")

@@ -5,7 +5,7 @@ import numpy as np
 
 from zoo.errors import UserError
 from zoo.loading import load
-from zoo.models.base import copy_model
+from zoo.models.copying import copy_model
 from zoo.tasks.translator import Translator
 
 

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from zoo import compat
-from zoo.models.base import copy_model
+from zoo.models.copying import copy_model
 from zoo.training import distribution
 from zoo.training.share_losses import common_reduction, loss_weights, share_losses
 from zoo.training.state_file import random_states

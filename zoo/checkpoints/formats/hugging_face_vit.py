@@ -98,7 +98,7 @@ REQUIRED = {
     "pool": "cls",
     "norm": "pre",
     "layer_scale": None,
-    "num_prefix_tokens": 1,
+    "num_class_tokens": 1,
     "num_registers": 0,
     "positions": "learned",
     "prefix_positions": True,

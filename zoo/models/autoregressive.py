@@ -9,30 +9,22 @@ from keras import ops
 
 from zoo.layers.dense import Dense
 from zoo.models.base import TransformerModel
-from zoo.models.positions import attention_arguments
+from zoo.models.token_positions import position_arguments
 
 
-class Decoder(TransformerModel):
-    """Base class of models that predict tokens one after the other.
+class AutoregressiveModel(TransformerModel):
+    """Base class of `zoo.models.Transformer` and `zoo.models.CausalLM`.
 
     A subclass creates `decoder_embedding`, a `zoo.layers.TokenEmbedding`; `decoder_positions`, see
-    `zoo.models.positions`; `decoder_blocks`; and `decoder_norm` and `output_projection`, which may
-    be None. Without an `output_projection`, the matrix of the tokens computes the logits.
+    `zoo.models.token_positions`; `decoder_blocks`; and `decoder_norm` and `output_projection`,
+    which may be None. Without an `output_projection`, the matrix of the tokens computes the logits.
     """
 
-    logits_bias = False  # an option of `zoo.models.Transformer`
-
     def output_layer(self, vocab_size):
-        """A matrix of its own for the logits, which are in full precision."""
+        """Creates an `output_projection`. Logits are in full precision."""
         return Dense(
             vocab_size, use_bias=False, dtype=self.variable_dtype, name="output_projection"
         )
-
-    def build(self, input_shape=None):
-        super().build()
-        if self.logits_bias and not self.built:
-            shape = (self.decoder_embedding.vocab_size,)
-            self.output_bias = self.add_weight(shape, "zeros", autocast=False, name="output_bias")
 
     def step(self, tokens, cache):
         """Adds a token to each hypothesis.
@@ -48,13 +40,17 @@ class Decoder(TransformerModel):
         return self.logits(x), cache
 
     def next_output(self, tokens, cache):
-        """The last block's output for a token of each hypothesis: ([B, K, E], next `Cache`)."""
+        """The last block's output for a token of each hypothesis: ([B, K, E], next `Cache`).
+
+        In the blocks, the K hypotheses take the place of T positions. All of them have the same
+        position, and the mask keeps them apart.
+        """
         cache = cache.open_slots()
         length = ops.shape(cache.paths)[2]
-        # B·K sequences of one token: all hypotheses are at the same position.
+        # The embedding adds positions to sequences: here, to B·K sequences of one token.
         x = self.decoder_embedding(ops.reshape(tokens, (-1, 1)), start=cache.position)
         x = ops.reshape(x, (*ops.shape(tokens), self.embed_dim))  # [B, K, E]
-        positions = attention_arguments(self.decoder_positions, length, cache.position[None])
+        positions = position_arguments(self.decoder_positions, length, cache.position[None])
         arguments = cache.step_arguments(**positions)
         block_caches = []
         for block, block_cache in zip(self.decoder_blocks, cache.blocks):
@@ -63,14 +59,12 @@ class Decoder(TransformerModel):
         return x, cache.next(block_caches)
 
     def logits(self, x):
-        """[B, T, V] of the last block's output [B, T, E]."""
+        """Computes the logits [B, T, V] for the last block's output [B, T, E]."""
         if self.decoder_norm is not None:
             x = self.decoder_norm(x)
         if self.output_projection is None:
-            x = self.decoder_embedding.tokens(x, reverse=True)
-        else:
-            x = self.output_projection(x)
-        return x + self.output_bias if self.logits_bias else x
+            return self.decoder_embedding.tokens(x, reverse=True)
+        return self.output_projection(x)
 
     def check_length(self, length):
         """Raises ValueError if there are fewer learned positions than `length`."""

@@ -1,14 +1,11 @@
-"""Positions of tokens: some are added to the embeddings, others enter attention.
-
-The latter are a learned bias on the scores, or a rotation of queries and keys.
-"""
+"""Position encodings of the models of tokens: the values of their argument `positions`."""
 
 from keras import ops
 
 from zoo.errors import check_at_least_1
 from zoo.layers import RelativePositions, RotaryPositions, SinusoidalPositions
+from zoo.models.base import POSITIONS_IN_ATTENTION
 
-POSITIONS_IN_ATTENTION = ("relative", "rotary")  # the others are added to the embeddings
 POSITIONS = ("sinusoidal", "learned", *POSITIONS_IN_ATTENTION)
 
 
@@ -22,22 +19,21 @@ def check_positions(positions, max_length):
     check_at_least_1(max_length=max_length)
 
 
-def check_attention_takes(positions, attention):
-    """Raises ValueError if this kind of attention does not take such positions."""
-    has_no_bias = attention in ("linear", "ssru")
-    has_no_rotation = attention == "ssru"
-    if positions == "relative" and has_no_bias or positions == "rotary" and has_no_rotation:
-        raise ValueError(f"Blocks with attention={attention!r} do not support {positions=}.")
+def added_positions(positions):
+    """The argument `positions` of `zoo.layers.TokenEmbedding`."""
+    return None if positions in POSITIONS_IN_ATTENTION else positions
 
 
-def attention_positions(positions, num_heads, key_dim, *, bidirectional, dtype, name):
-    """The layer of positions that enter attention; None for those that are added.
+def create_position_layer(positions, num_heads, key_dim, *, bidirectional, dtype, name):
+    """Creates the layer of positions in attention; None if they are added to the embeddings.
 
     Args:
         positions: argument of the model.
-        num_heads, key_dim: number and width of the heads.
+        num_heads: number of heads.
+        key_dim: width of a head.
         bidirectional: whether tokens attend to later ones.
-        dtype, name: of the layer.
+        dtype: of the layer.
+        name: of the layer.
     """
     if positions == "relative":
         return RelativePositions(num_heads, bidirectional=bidirectional, dtype=dtype, name=name)
@@ -46,13 +42,13 @@ def attention_positions(positions, num_heads, key_dim, *, bidirectional, dtype, 
     return None
 
 
-def attention_arguments(layer, length, queries=None):
-    """The arguments of each block for positions in attention: a dict.
+def position_arguments(layer, length, queries=None):
+    """Returns the keyword arguments of the blocks that depend on positions.
 
     Args:
-        layer: see `attention_positions`.
+        layer: see `create_position_layer`.
         length: number of keys, int or scalar tensor.
-        queries: positions of the queries, int [T]; those of the keys by default.
+        queries: positions of the queries, int [T]. Defaults to those of the keys.
     """
     if layer is None:
         return {}
