@@ -58,10 +58,8 @@ class EncoderClassifier(TransformerModel):
         attention_dropout: rate in [0, 1) on the attention weights. Defaults to 0.1.
         norm: "pre", normalization before each sub-layer and after the last block; or "post", after
             each residual sum. Defaults to "post".
-        norm_type: "layer", layer normalization; or "rms" (Zhang and Sennrich 2019). Defaults to
-            "layer".
-        activation: activation of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults
-            to "gelu".
+        norm_type: "layer" or "rms" (Zhang and Sennrich 2019) normalization. Defaults to "layer".
+        activation: of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults to "gelu".
         positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions` of another layout or
             offset; "relative", a learned bias on the scores of self-attention (Raffel et al. 2019,
             section 2.1); or "rotary" (Su et al. 2021). Defaults to "learned".
@@ -76,12 +74,9 @@ class EncoderClassifier(TransformerModel):
             `True`.
         pad_id: padding token. Defaults to 0.
         key_dim: width of a head. Defaults to `embed_dim / num_heads`.
-        qkv_bias: whether the projections to queries, keys and values have biases. Defaults to
-            `True`.
-        epsilon: added to the variance, or the mean square, in the normalizations. Defaults to
-            1e-12.
-        kernel_initializer: initializer of the matrices, such as "he_normal". Defaults to
-            "glorot_uniform".
+        qkv_bias: whether projections to queries, keys and values have biases. Defaults to `True`.
+        epsilon: added to the variance, or mean square, in normalizations. Defaults to 1e-12.
+        kernel_initializer: initializer of the matrices. Defaults to "glorot_uniform" (Xavier).
         remat: whether training recomputes each block for its gradient, to take less memory; see
             docs/long_sequences.md. Defaults to `False`.
         **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.

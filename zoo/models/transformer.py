@@ -87,10 +87,8 @@ class Transformer(AutoregressiveModel):
         attention_dropout: rate in [0, 1) on the attention weights. Defaults to 0.
         norm: "pre", normalization before each sub-layer and after the last block; or "post", after
             each residual sum. Defaults to "post".
-        norm_type: "layer", layer normalization; or "rms" (Zhang and Sennrich 2019). Defaults to
-            "layer".
-        activation: activation of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults
-            to "relu".
+        norm_type: "layer" or "rms" (Zhang and Sennrich 2019) normalization. Defaults to "layer".
+        activation: of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults to "relu".
         positions: "learned"; "sinusoidal"; a `zoo.layers.SinusoidalPositions` of another layout or
             offset; "relative", a learned bias on the scores of self-attention (Raffel et al. 2019,
             section 2.1); or "rotary" (Su et al. 2021). Defaults to "sinusoidal".
@@ -105,12 +103,9 @@ class Transformer(AutoregressiveModel):
             mBART). Defaults to `False`.
         logits_bias: whether the logits have a learned bias. Defaults to `False`.
         key_dim: width of a head. Defaults to `embed_dim / num_heads`.
-        qkv_bias: whether the projections to queries, keys and values have biases. Defaults to
-            `True`.
-        epsilon: added to the variance, or the mean square, in the normalizations. Defaults to
-            1e-6.
-        kernel_initializer: initializer of the matrices, such as "he_normal". Defaults to
-            "glorot_uniform".
+        qkv_bias: whether projections to queries, keys and values have biases. Defaults to `True`.
+        epsilon: added to the variance, or mean square, in normalizations. Defaults to 1e-6.
+        kernel_initializer: initializer of the matrices. Defaults to "glorot_uniform" (Xavier).
         remat: whether training recomputes each block for its gradient, to take less memory; see
             docs/long_sequences.md. Defaults to `False`.
         **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
@@ -191,6 +186,93 @@ class Transformer(AutoregressiveModel):
         self._create_positions()
         self._dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self._create_blocks()
+
+    def call(self, inputs, training=None):
+        memory = self.encode(inputs["source"])  # [B, S, E]
+        x = self._dropout(self.decoder_embedding(inputs["target"]))  # [B, T, E]
+        arguments = self._decoder_arguments(inputs)
+        for block in self.decoder_blocks:
+            x = self.apply_block(block, x, memory, **arguments)
+        return self.logits(x)  # [B, T, V]
+
+    def encode(self, source, training=None):
+        """Computes the output of the encoder for token ids [B, S]: [B, S, E]."""
+        with compat.call_context(training):
+            x = self._dropout(self.encoder_embedding(source))  # [B, S, E]
+            positions = position_arguments(self.encoder_positions, ops.shape(source)[1])
+            mask = padding_mask(source != self.pad_id)  # [B, 1, 1, S]
+            for block in self.encoder_blocks:
+                x = self.apply_block(block, x, mask=mask, **positions)
+            if self.encoder_norm is not None:
+                x = self.encoder_norm(x)
+            return x
+
+    def _decoder_arguments(self, inputs):
+        """The keyword arguments of all decoder blocks."""
+        positions = position_arguments(self.decoder_positions, ops.shape(inputs["target"])[1])
+        memory_mask = padding_mask(inputs["source"] != self.pad_id)  # [B, 1, 1, S]
+        return {"memory_mask": memory_mask, **positions}
+
+    def logits(self, x):
+        logits = super().logits(x)
+        if self.logits_bias:
+            logits = logits + self.output_bias
+        return logits
+
+    def start(self, source, length, num_hypotheses=1):
+        """Encodes the source and allocates the cache: a `Cache` to be passed to `step`.
+
+        Args:
+            source: token ids [B, S].
+            length: the largest number of tokens of a hypothesis, the start token included.
+            num_hypotheses: K.
+
+        Raises:
+            ValueError: if there are fewer learned positions than `length`.
+        """
+        self.check_length(length)
+        memory = self.encode(source)  # [B, S, E]
+        blocks = [block.start(length, memory) for block in self.decoder_blocks]
+        shape = (ops.shape(source)[0], num_hypotheses, length)
+        return Cache.first(0, shape, blocks, padding_mask(source != self.pad_id))
+
+    def step_among(self, candidates):
+        """Returns a function like `step` for a shortlist of target tokens of each sentence.
+
+        Args:
+            candidates: int [B, C], the shortlists, filled up with padding.
+
+        Returns:
+            Function (places int [B, K], `Cache`) -> (logits [B, K, C], `Cache`). Tokens are given
+            by their places in the shortlist of their sentence.
+        """
+        matrix = self.decoder_embedding.tokens(candidates)  # [B, C, E]
+        bias = ops.take(self.output_bias, candidates) if self.logits_bias else 0.0
+        bias = ops.where(candidates == self.pad_id, -math.inf, bias)  # padding is never chosen
+        bias = bias[:, None]  # [B, 1, C]
+
+        def step(places, cache):
+            tokens = ops.take_along_axis(candidates, places, axis=1)  # [B, K]
+            x, cache = self.next_output(tokens, cache)
+            if self.decoder_norm is not None:
+                x = self.decoder_norm(x)
+            logits = ops.einsum("bke,bce->bkc", x, matrix)
+            return ops.cast(logits, bias.dtype) + bias, cache
+
+        return step
+
+    def cross_attention_maps(self, inputs):
+        """Computes the attention weights over the source: [B, decoder blocks, heads, T, S]."""
+        memory = self.encode(inputs["source"])  # [B, S, E]
+        x = self._dropout(self.decoder_embedding(inputs["target"]))  # [B, T, E]
+        arguments = self._decoder_arguments(inputs)
+        maps = []
+        for block in self.decoder_blocks:
+            maps.append(block.cross_attention_weights(x, memory, **arguments))  # [B, heads, T, S]
+            x = self.apply_block(block, x, memory, **arguments)
+        return ops.stack(maps, axis=1)
+
+    # --- the layers ------------------------------------------------------------------------------
 
     def _check(self):
         check_at_least_1(
@@ -325,84 +407,6 @@ class Transformer(AutoregressiveModel):
             shape = (self.target_vocab_size,)
             self.output_bias = self.add_weight(shape, "zeros", autocast=False, name="output_bias")
 
-    def call(self, inputs, training=None):
-        memory = self.encode(inputs["source"])  # [B, S, E]
-        x = self._dropout(self.decoder_embedding(inputs["target"]))  # [B, T, E]
-        arguments = self._decoder_arguments(inputs)
-        for block in self.decoder_blocks:
-            x = self.apply_block(block, x, memory, **arguments)
-        return self.logits(x)  # [B, T, V]
-
-    def encode(self, source, training=None):
-        """Computes the output of the encoder for token ids [B, S]: [B, S, E]."""
-        with compat.call_context(training):
-            x = self._dropout(self.encoder_embedding(source))  # [B, S, E]
-            positions = position_arguments(self.encoder_positions, ops.shape(source)[1])
-            mask = padding_mask(source != self.pad_id)  # [B, 1, 1, S]
-            for block in self.encoder_blocks:
-                x = self.apply_block(block, x, mask=mask, **positions)
-            if self.encoder_norm is not None:
-                x = self.encoder_norm(x)
-            return x
-
-    def logits(self, x):
-        logits = super().logits(x)
-        if self.logits_bias:
-            logits = logits + self.output_bias
-        return logits
-
-    def start(self, source, length, num_hypotheses=1):
-        """Encodes the source and allocates the cache: a `Cache` to be passed to `step`.
-
-        Args:
-            source: token ids [B, S].
-            length: the largest number of tokens of a hypothesis, the start token included.
-            num_hypotheses: K.
-
-        Raises:
-            ValueError: if there are fewer learned positions than `length`.
-        """
-        self.check_length(length)
-        memory = self.encode(source)  # [B, S, E]
-        blocks = [block.start(length, memory) for block in self.decoder_blocks]
-        shape = (ops.shape(source)[0], num_hypotheses, length)
-        return Cache.first(0, shape, blocks, padding_mask(source != self.pad_id))
-
-    def step_among(self, candidates):
-        """Returns a function like `step` for a shortlist of target tokens of each sentence.
-
-        Args:
-            candidates: int [B, C], the shortlists, filled up with padding.
-
-        Returns:
-            Function (places int [B, K], `Cache`) -> (logits [B, K, C], `Cache`). Tokens are given
-            by their places in the shortlist of their sentence.
-        """
-        matrix = self.decoder_embedding.tokens(candidates)  # [B, C, E]
-        bias = ops.take(self.output_bias, candidates) if self.logits_bias else 0.0
-        bias = ops.where(candidates == self.pad_id, -math.inf, bias)[:, None]  # [B, 1, C]
-
-        def step(places, cache):
-            tokens = ops.take_along_axis(candidates, places, axis=1)  # [B, K]
-            x, cache = self.next_output(tokens, cache)
-            if self.decoder_norm is not None:
-                x = self.decoder_norm(x)
-            x = ops.einsum("bke,bce->bkc", x, matrix)
-            return ops.cast(x, bias.dtype) + bias, cache
-
-        return step
-
-    def cross_attention_maps(self, inputs):
-        """Computes the attention weights over the source: [B, decoder blocks, heads, T, S]."""
-        memory = self.encode(inputs["source"])  # [B, S, E]
-        x = self._dropout(self.decoder_embedding(inputs["target"]))  # [B, T, E]
-        arguments = self._decoder_arguments(inputs)
-        maps = []
-        for block in self.decoder_blocks:
-            maps.append(block.cross_attention_weights(x, memory, **arguments))  # [B, heads, T, S]
-            x = self.apply_block(block, x, memory, **arguments)
-        return ops.stack(maps, axis=1)
-
     def input_signature(self):
         return {
             "source": keras.InputSpec("int32", (None, None), name="source"),
@@ -411,12 +415,6 @@ class Transformer(AutoregressiveModel):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape["target"], self.target_vocab_size)
-
-    def _decoder_arguments(self, inputs):
-        """The keyword arguments of all decoder blocks."""
-        positions = position_arguments(self.decoder_positions, ops.shape(inputs["target"])[1])
-        memory_mask = padding_mask(inputs["source"] != self.pad_id)  # [B, 1, 1, S]
-        return {"memory_mask": memory_mask, **positions}
 
 
 @describes_arguments_of(Transformer)

@@ -72,33 +72,26 @@ class ViT(TransformerModel):
             "relative", a learned bias on the scores of two patches for their distance in rows and
             one in columns (Raffel et al. 2019, section 2.1); or "rotary", of rows and columns (Heo
             et al. 2024, section 3.2). Defaults to "learned".
-        prefix_positions: whether class tokens have positions, if these are learned. Defaults to
-            `True`.
-        interpolation: "bilinear" or "bicubic", how learned positions are resized. Defaults to
-            "bicubic".
+        prefix_positions: whether class tokens have learned positions as well. Defaults to `True`.
+        interpolation: "bilinear" or "bicubic" resizing of learned positions. Defaults to "bicubic".
         norm: "pre", normalization before each sub-layer and after the last block; or "post", after
             each residual sum. Defaults to "pre".
-        norm_type: "layer", layer normalization; or "rms" (Zhang and Sennrich 2019). Defaults to
-            "layer".
+        norm_type: "layer" or "rms" (Zhang and Sennrich 2019) normalization. Defaults to "layer".
         normalize_embeddings: whether to normalize the input of the first block (Radford et al.
             2021, CLIP). Defaults to `False`.
         normalize_pooled: whether to normalize the input of the head in place of the last block's
             output, if the model is pre-norm (He et al. 2021, MAE, fine-tuned). Defaults to `False`.
         representation_dim: width of a layer with tanh before the head, as in pre-training
             (Dosovitskiy et al. 2020, section 3.1). Defaults to `None`, no such layer.
-        activation: activation of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults
-            to "gelu".
+        activation: of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults to "gelu".
         layer_scale: initial value of learned factors of each sub-layer's output; see
             `zoo.layers.LayerScale`. Defaults to `None`, no such factors.
         attention: "softmax", "blockwise" or "linear"; see `zoo.layers.MultiHeadSelfAttention`.
             Defaults to "softmax".
         key_dim: width of a head. Defaults to `embed_dim / num_heads`.
-        qkv_bias: whether the projections to queries, keys and values have biases. Defaults to
-            `True`.
-        epsilon: added to the variance, or the mean square, in the normalizations. Defaults to
-            1e-6.
-        kernel_initializer: initializer of the matrices, such as "he_normal". Defaults to
-            "glorot_uniform".
+        qkv_bias: whether projections to queries, keys and values have biases. Defaults to `True`.
+        epsilon: added to the variance, or mean square, in normalizations. Defaults to 1e-6.
+        kernel_initializer: initializer of the matrices. Defaults to "glorot_uniform" (Xavier).
         remat: whether training recomputes each block for its gradient, to take less memory; see
             docs/long_sequences.md. Defaults to `False`.
         **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
