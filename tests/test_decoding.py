@@ -13,7 +13,6 @@ from keras import ops
 
 import zoo
 from zoo.decoding import (
-    LengthPenalty,
     LogitsProcessor,
     SpecialTokens,
     beam_search,
@@ -142,9 +141,7 @@ def test_the_length_penalty_is_the_papers_or_that_of_other_libraries():
     assert float(length_penalty(7, 0.6)) == pytest.approx(2.0**0.6)
     assert float(length_penalty(7, 0.0)) == 1.0
     for length, expected in ((1, 1.0), (9, 3.0)):
-        penalty = float(length_penalty(length, LengthPenalty(0.5, offset=0.0)))
-        assert penalty == pytest.approx(expected)
-    assert float(length_penalty(7, LengthPenalty(0.6))) == float(length_penalty(7, 0.6))
+        assert float(length_penalty(length, 0.5, offset=0.0)) == pytest.approx(expected)
 
 
 class Table:
@@ -306,15 +303,17 @@ def test_options_in_searches(beam_size):
     """Each sentence has the result that it has alone, with its own prefix."""
     model, source = model_of(12), sources(3)
     options = {"no_repeat_ngram_size": 2, "repetition_penalty": 1.5, "suppress_tokens": (4,)}
-    options |= {"min_new_tokens": 3, "forced_eos": True, "alpha": 1.0}
+    options |= {"min_new_tokens": 3, "forced_eos": True}
     prefix = np.asarray([[5, 6], [7, 0], [0, 0]], "int32")  # with padding
 
     def search(rows):
         cache = model.start(source[rows], 9, beam_size)
         settings = (model.step, cache, len(prefix[rows]), SPECIAL, 9)
         if beam_size == 1:
-            return as_numpy(greedy_search(*settings, prefix=prefix[rows], **options))
-        return as_numpy(beam_search(*settings, beam_size, prefix=prefix[rows], **options))
+            return as_numpy(greedy_search(*settings, alpha=1.0, prefix=prefix[rows], **options))
+        return as_numpy(
+            beam_search(*settings, beam_size, alpha=1.0, prefix=prefix[rows], **options)
+        )
 
     together, alone = search(slice(0, 3)), search(slice(1, 2))
     np.testing.assert_array_equal(together.tokens[1], alone.tokens[0])
@@ -414,7 +413,7 @@ def test_the_best_hypothesis_needs_no_others():
 def best_of(probabilities, early_stopping):
     """The best of two hypotheses; `probabilities` [T, V] do not depend on the last token."""
     table = np.log(np.broadcast_to(probabilities[:, None], (len(probabilities), 5, 5)))
-    found = Table(table).search(2, LengthPenalty(1.0, 0.0), early_stopping=early_stopping)
+    found = Table(table).search(2, 1.0, length_offset=0.0, early_stopping=early_stopping)
     return without_padding(found.tokens[0, 0])
 
 

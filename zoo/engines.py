@@ -98,7 +98,9 @@ def ctranslate2_engine(translator, dtype):
             length_penalty=float(alpha),
             max_input_length=0,  # no limit; otherwise longer texts are cut
             max_decoding_length=int(max_length) - options.forced_eos,
-            suppress_sequences=[[str(token)] for token in decoding.excluded(special, options)],
+            suppress_sequences=[
+                [str(token)] for token in decoding.never_generated(special, options)
+            ],
             **ctranslate2_format.search_options(options),
             return_scores=True,
         )
@@ -144,9 +146,7 @@ def _sorted(translator, tokens, log_probs, alpha, prefix_lengths):
     """
     special = translator.special_tokens
     lengths = (tokens != special.pad).sum(axis=-1) - prefix_lengths  # [B, K]
-    penalty = decoding.length_penalty(
-        np.maximum(lengths, 1), decoding.LengthPenalty(alpha, translator.length_offset)
-    )
+    penalty = decoding.length_penalty(np.maximum(lengths, 1), alpha, translator.length_offset)
     scores = log_probs / ops.convert_to_numpy(penalty)
     comes_last = np.zeros_like(scores, bool)
     if translator.early_stopping == "never":  # those that were cut off

@@ -21,7 +21,7 @@ def plain_and_kernel(layer, inputs, dtype, **arguments):
     tensors = [*inputs, *(normal(*w.shape, seed=i) for i, w in enumerate(layer.weights))]
     results = []
     for on in (False, True):
-        kernels.enable(on)
+        kernels.enabled = on  # the fixture restores it
         graph = tf.function(call).get_concrete_function(*map(tf.constant, tensors)).graph
         results.append([numpy(call(*map(tf.constant, tensors))), *gradients(call, tensors)])
         custom = "IdentityN" in {op.type for op in graph.get_operations()}

@@ -4,7 +4,6 @@ Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocab
 prompt, F tokens of a prefix.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -20,8 +19,10 @@ class BeamState(NamedTuple):
 
     Fields:
         position: int32 [], number of tokens of each live hypothesis.
-        live: `Hypotheses` that can be continued; their scores are not used. Those of a sentence
-            that is done no longer change; if it stopped early, there are none.
+        tokens: int32 [B, K, T], the live hypotheses, which can be continued. They no longer change
+            when a sentence is done.
+        log_probs: float32 [B, K], log-probabilities of the live hypotheses; minus infinity if a
+            sentence stopped early.
         finished: `Hypotheses` that have ended, the best first; empty places have a score of minus
             infinity.
         last: int32 [B, K], the last token of each live hypothesis.
@@ -30,7 +31,8 @@ class BeamState(NamedTuple):
     """
 
     position: Any
-    live: Hypotheses
+    tokens: Any
+    log_probs: Any
     finished: Hypotheses
     last: Any
     done: Any
@@ -45,6 +47,7 @@ def beam_search(
     max_length,
     beam_size=4,
     alpha=0.6,
+    length_offset=5.0,
     buffer_length=None,
     early_stopping="never",
     best_only=False,
@@ -52,57 +55,62 @@ def beam_search(
     prefix=None,
     **options,
 ):
-    """The K best hypotheses, by continuing the K most likely ones at each step.
+    """Beam search.
 
-    Source: Wu et al. 2016, section 7. Each step considers the 2K best continuations. If one of the
-    K best ends, it joins the finished hypotheses; the K best others stay live. By default, a
-    sentence is done when it has K finished hypotheses and no live one can score higher than the
-    best of them, whatever follows (Huang et al. 2017, "When to Finish? Optimal Beam Search for
-    Neural Text Generation", section 3). So the best hypothesis is that of a search that never stops
-    early.
+    Each step considers the 2K best continuations of the K live hypotheses. If one of the K best
+    ends, it joins the finished hypotheses; the K best others stay live. Source: Wu et al. 2016,
+    section 7.
+
+    By default, a sentence is done when it has K finished hypotheses and no live one can score
+    higher than the best of them, whatever follows, so stopping never changes the best hypothesis.
+    Source: Huang et al. 2017, "When to Finish? Optimal Beam Search for Neural Text Generation",
+    section 3.
 
     Args:
-        step, cache, batch_size, special, max_length, buffer_length, prompt, prefix, **options: see
-            `greedy_search`, with K for 1.
+        step: function (tokens int [B, K], cache) -> (logits [B, K, V], cache).
+        cache, batch_size, special, max_length, buffer_length, prompt, prefix, **options: see
+            `greedy_search`.
         beam_size: K.
-        alpha: of the length penalty, by which finished hypotheses are ranked.
+        alpha, length_offset: arguments of `length_penalty`, by which scores are divided.
         early_stopping: as in transformers: "never"; True, which stops at K finished hypotheses; or
             False, which stops once there are K and the worst of them scores at least as high as any
             live one would if it ended now. With True and False, hypotheses that are cut off at the
             maximum length are ranked with the finished ones.
-        best_only: with "never", whether one finished hypothesis is enough instead of K. The best is
-            the same, the others may be missing.
+        best_only: whether only the best hypothesis is needed. With "never", the search then stops
+            earlier, and others may be missing.
 
     Returns:
         `Hypotheses`, the best first. If fewer than K have ended, live ones follow them.
     """
     rows = (batch_size, beam_size)
     length = max_length if buffer_length is None else buffer_length
-    process = LogitsProcessor(special, max_length, prompt, prefix, **options)
-    max_length = process.max_length  # [B, 1] or [1, 1]
+    processor = LogitsProcessor(special, max_length, prompt, prefix, **options)
+    max_length = processor.max_length  # [B, 1] or [1, 1]
 
     def penalty(length):
-        return length_penalty(ops.maximum(length - process.prefix_length, 1), alpha)
+        scored_length = ops.maximum(length - processor.unscored_length, 1)
+        return length_penalty(scored_length, alpha, length_offset)
 
-    if early_stopping == "never":
-        stops = functools.partial(_the_best_is_certain, max_length=max_length, best_only=best_only)
-    elif early_stopping:
-        stops = _there_are_enough
-    else:
-        stops = _none_would_be_better_now
+    def stops(state):
+        if early_stopping == "never":
+            return _stop_never(state, penalty, max_length, best_only)
+        if early_stopping:
+            return _stop_when_full(state)
+        return _stop_heuristic(state, penalty)
 
     def body(state):
-        state = _advance(step, state, process, penalty)
-        return (_with_done(state, stops(state, penalty), state.position >= max_length),)
+        state = _advance(step, state, processor, penalty)
+        return (_mark_done(state, stops(state), state.position >= max_length),)
 
-    none = ops.full(rows, NEG_INF, "float32")
-    empty = Hypotheses(ops.full((*rows, length), special.pad, "int32"), none, none)
+    no_tokens = ops.full((*rows, length), special.pad, "int32")
+    no_scores = ops.full(rows, NEG_INF, "float32")
     is_first = ops.arange(beam_size) == 0  # the search starts from one hypothesis, not K equal ones
     state = BeamState(
         position=ops.zeros((), "int32"),
-        live=empty._replace(log_probs=ops.where(is_first, 0.0, none)),
-        finished=empty,
-        last=process.first_input(rows),
+        tokens=no_tokens,
+        log_probs=ops.where(is_first, 0.0, no_scores),
+        finished=Hypotheses(no_tokens, no_scores, no_scores),
+        last=processor.first_input(rows),
         done=ops.zeros((batch_size,), "bool"),
         cache=cache,
     )
@@ -113,7 +121,7 @@ def beam_search(
 # --- one step -------------------------------------------------------------------------------------
 
 
-def _advance(step, state, process, penalty):
+def _advance(step, state, processor, penalty):
     """One step of beam search, in which sentences that are done keep their hypotheses."""
     beam_size = ops.shape(state.last)[1]
     count = 2 * beam_size
@@ -121,33 +129,31 @@ def _advance(step, state, process, penalty):
     # 1. The 2K most likely continuations
     logits, cache = step(state.last, state.cache)  # [B, K, V]
     allowed = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)  # [B, K, V]
-    allowed = process(allowed, state.live.tokens, state.position)  # [B, K, V]
-    parents, token, log_probs = _continuations(allowed, state.live.log_probs, count)  # [B, 2K]
-    tokens = take_rows(state.live.tokens, parents)  # [B, 2K, T]
+    allowed = processor(allowed, state.tokens, state.position)  # [B, K, V]
+    parents, token, log_probs = _continuations(allowed, state.log_probs, count)  # [B, 2K]
+    tokens = take_rows(state.tokens, parents)  # [B, 2K, T]
     is_next = ops.arange(ops.shape(tokens)[2]) == state.position  # [T]
     tokens = ops.where(is_next, token[..., None], tokens)  # [B, 2K, T]
 
     # 2. If one of the K best ends, it joins the finished hypotheses
-    is_end = token == process.special.end  # [B, 2K]
+    is_end = token == processor.special.end  # [B, 2K]
     joins = is_end & (ops.arange(count) < beam_size) & ~state.done[:, None]  # [B, 2K]
     scores = log_probs / penalty(state.position + 1)  # [B, 2K]
     ended = Hypotheses(tokens, log_probs, ops.where(joins, scores, NEG_INF))
-    finished = _concatenated(state.finished, ended)  # [B, 3K]
+    finished = _concatenate(state.finished, ended)  # [B, 3K]
     _, best = ops.top_k(finished.scores, beam_size)  # [B, K]
     finished = _pick(finished, best)
 
     # 3. The K best others stay live
     log_probs = ops.where(is_end, NEG_INF, log_probs)  # [B, 2K]
     _, best = ops.top_k(log_probs, beam_size)  # [B, K]
-    live = _pick(Hypotheses(tokens, log_probs, scores), best)
+    tokens = take_rows(tokens, best)  # [B, K, T]
+    log_probs = ops.take_along_axis(log_probs, best, axis=1)  # [B, K]
     done = ops.reshape(state.done, (-1, 1, 1))  # [B, 1, 1]
-    live = live._replace(
-        tokens=ops.where(done, state.live.tokens, live.tokens),  # [B, K, T]
-        log_probs=ops.where(done[:, 0], state.live.log_probs, live.log_probs),  # [B, K]
-    )
     return BeamState(
         position=state.position + 1,
-        live=live,
+        tokens=ops.where(done, state.tokens, tokens),  # [B, K, T]
+        log_probs=ops.where(done[:, 0], state.log_probs, log_probs),  # [B, K]
         finished=finished,
         last=ops.take_along_axis(token, best, axis=1),  # [B, K]
         done=state.done,
@@ -165,55 +171,55 @@ def _continuations(allowed, log_probs, count):
     Returns:
         (index of the hypothesis, token, log-probability of both) of each, [B, count].
     """
-    each = min(count, allowed.shape[-1])  # of a hypothesis
-    best, token = blockwise_top_k(allowed, each)  # [B, K, each]
+    num_per_hypothesis = min(count, allowed.shape[-1])
+    best, token = blockwise_top_k(allowed, num_per_hypothesis)  # [B, K, num_per_hypothesis]
     flat = (ops.shape(best)[0], -1)
-    log_probs = ops.reshape(best + log_probs[..., None], flat)  # [B, K·each]
+    log_probs = ops.reshape(best + log_probs[..., None], flat)  # [B, K·num_per_hypothesis]
     log_probs, index = ops.top_k(log_probs, count)  # [B, count]
     token = ops.take_along_axis(ops.reshape(token, flat), index, axis=1)  # [B, count]
-    return index // each, token, log_probs
+    return index // num_per_hypothesis, token, log_probs
 
 
-def _with_done(state, stops, is_cut):
-    """The state, in which more sentences may be done.
-
-    If one is done before the maximum length, it has no live hypotheses: their log-probabilities
-    become minus infinity.
+def _mark_done(state, stops, is_cut):
+    """Marks sentences as done.
 
     Args:
-        stops, is_cut: bool [B, 1], whether a sentence stops early, or has the maximum length.
+        stops: bool [B, 1], whether a sentence stops early. It has no live hypotheses then.
+        is_cut: bool [B, 1], whether its hypotheses have the maximum length.
     """
-    log_probs = ops.where(stops & ~is_cut, NEG_INF, state.live.log_probs)  # [B, K]
-    live = state.live._replace(log_probs=log_probs)
-    return state._replace(live=live, done=state.done | (stops | is_cut)[:, 0])
+    log_probs = ops.where(stops & ~is_cut, NEG_INF, state.log_probs)  # [B, K]
+    return state._replace(log_probs=log_probs, done=state.done | (stops | is_cut)[:, 0])
 
 
-# --- when a sentence stops, bool [B, 1], by `early_stopping` --------------------------------------
+# --- stopping rules: whether a sentence stops, bool [B, 1] ----------------------------------------
 
 
-def _there_are_enough(state, penalty):
-    """True: K hypotheses have finished."""
+def _stop_when_full(state):
+    """``early_stopping=True``: K hypotheses have finished."""
     return ops.min(state.finished.scores, axis=1, keepdims=True) > NEG_INF
 
 
-def _none_would_be_better_now(state, penalty):
-    """False: and none would score higher than the worst of them if it ended now."""
+def _stop_heuristic(state, penalty):
+    """``early_stopping=False``: K hypotheses have finished, and no live one would score higher than
+    the worst of them if it ended now.
+    """
     worst = ops.min(state.finished.scores, axis=1, keepdims=True)  # [B, 1]
-    live = ops.max(state.live.log_probs, axis=1, keepdims=True)  # [B, 1]
+    live = ops.max(state.log_probs, axis=1, keepdims=True)  # [B, 1]
     return (worst > NEG_INF) & (live / penalty(state.position) <= worst)
 
 
-def _the_best_is_certain(state, penalty, max_length, best_only):
-    """ "never": and none can score higher than the best of them, whatever follows.
+def _stop_never(state, penalty, max_length, best_only):
+    """``early_stopping="never"``: K hypotheses have finished, or one with `best_only`, and no
+    continuation of a live one can score higher than the best of them.
 
     Log-probabilities only fall: a continuation scores best either now or at the maximum length.
     """
     best = ops.max(state.finished.scores, axis=1, keepdims=True)  # [B, 1]
     worst = ops.min(state.finished.scores, axis=1, keepdims=True)  # [B, 1]
-    there_are_enough = (best if best_only else worst) > NEG_INF
-    live = ops.max(state.live.log_probs, axis=1, keepdims=True)  # [B, 1]
+    is_enough = (best if best_only else worst) > NEG_INF
+    live = ops.max(state.log_probs, axis=1, keepdims=True)  # [B, 1]
     bound = ops.maximum(live / penalty(state.position + 1), live / penalty(max_length))
-    return there_are_enough & (bound <= best)
+    return is_enough & (bound <= best)
 
 
 # --- the result -----------------------------------------------------------------------------------
@@ -223,8 +229,9 @@ def _ranked(state, penalty, max_length, early_stopping):
     """The finished hypotheses, followed by or ranked with live ones; see `beam_search`."""
     finished = state.finished
     beam_size = ops.shape(finished.scores)[1]
-    scores = state.live.log_probs / penalty(ops.minimum(state.position, max_length))  # [B, K]
-    every = _concatenated(finished, state.live._replace(scores=scores))  # [B, 2K]
+    scores = state.log_probs / penalty(ops.minimum(state.position, max_length))  # [B, K]
+    live = Hypotheses(state.tokens, state.log_probs, scores)
+    every = _concatenate(finished, live)  # [B, 2K]
     if early_stopping != "never":
         _, best = ops.top_k(every.scores, beam_size)  # [B, K]
         return _pick(every, best)
@@ -234,7 +241,7 @@ def _ranked(state, penalty, max_length, early_stopping):
     return _pick(every, ops.where(place < ended, place, beam_size + place - ended))
 
 
-def _concatenated(first, second):
+def _concatenate(first, second):
     """Hypotheses [B, K, ...] and [B, L, ...] side by side: [B, K + L, ...]."""
     return Hypotheses(
         tokens=ops.concatenate([first.tokens, second.tokens], axis=1),

@@ -4,6 +4,8 @@ Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocab
 prompt, F tokens of a prefix.
 """
 
+from typing import Any, NamedTuple
+
 from keras import ops
 
 from zoo.decoding.hypotheses import Hypotheses, length_penalty
@@ -18,12 +20,13 @@ def greedy_search(
     special,
     max_length,
     alpha=0.0,
+    length_offset=5.0,
     buffer_length=None,
     prompt=None,
     prefix=None,
     **options,
 ):
-    """The most likely token at each step.
+    """Greedy search: takes the most likely token at each step.
 
     Args:
         step: function (tokens int [B, 1], cache) -> (logits [B, 1, V], cache).
@@ -32,9 +35,9 @@ def greedy_search(
         special: `SpecialTokens`.
         max_length: the largest number of tokens of a hypothesis, the end token included; a number,
             or int [B] with one for each sentence.
-        alpha: of the length penalty in the scores.
-        buffer_length: T, if `max_length` is a tensor in a graph that needs fixed shapes;
-            `max_length` by default.
+        alpha, length_offset: arguments of `length_penalty`, by which scores are divided.
+        buffer_length: T, the static length of the buffer for tokens. Defaults to `max_length`,
+            which has to be a Python number then.
         prompt, prefix: int [B, P] and [B, F], see `LogitsProcessor`.
         **options: fields of `SearchOptions`.
 
@@ -42,62 +45,89 @@ def greedy_search(
         `Hypotheses` with K = 1.
     """
     length = max_length if buffer_length is None else buffer_length
-    process = LogitsProcessor(special, max_length, prompt, prefix, **options)
+    processor = LogitsProcessor(special, max_length, prompt, prefix, **options)
 
     def most_likely(logits, position):
         _, token = blockwise_top_k(logits, 1)  # [B, 1, 1]
         return token[..., 0]
 
-    return extend_hypotheses(step, cache, (batch_size, 1, length), process, alpha, most_likely)
+    shape = (batch_size, 1, length)
+    return extend_hypotheses(step, cache, shape, processor, most_likely, alpha, length_offset)
 
 
-def extend_hypotheses(step, cache, shape, process, alpha, choose):
+class _State(NamedTuple):
+    """The state of the loop.
+
+    Fields:
+        position: int32 [], number of tokens of each hypothesis that has not ended.
+        tokens: int32 [B, K, T].
+        last: int32 [B, K], the last token of each hypothesis.
+        log_probs: float32 [B, K].
+        lengths: int32 [B, K].
+        done: bool [B, K], whether a hypothesis has ended.
+        cache: of `step`.
+    """
+
+    position: Any
+    tokens: Any
+    last: Any
+    log_probs: Any
+    lengths: Any
+    done: Any
+    cache: Any
+
+
+def extend_hypotheses(step, cache, shape, processor, choose, alpha=0.0, length_offset=5.0):
     """Adds one token after the other to hypotheses until all have ended.
 
     Args:
-        step, cache, alpha: see `greedy_search`, with K for 1.
+        step, cache, alpha, length_offset: see `greedy_search`, with K for 1.
         shape: (B, K, T).
-        process: `LogitsProcessor`.
+        processor: `LogitsProcessor`.
         choose: function (logits [B, K, V], position []) -> the next tokens, int32 [B, K].
 
     Returns:
         `Hypotheses`.
     """
-    special = process.special
+    special = processor.special
     rows = shape[:2]
 
-    def unfinished(position, tokens, last, log_probs, lengths, done, cache):
-        return ~ops.all(done)
-
-    def body(position, tokens, last, log_probs, lengths, done, cache):
+    def body(state):
         # 1. The next token of each hypothesis
-        logits, cache = step(last, cache)
+        logits, cache = step(state.last, state.cache)
         logits = ops.cast(logits, "float32")  # [B, K, V]
-        token = choose(process(logits, tokens, position), position)  # [B, K]
+        token = choose(processor(logits, state.tokens, state.position), state.position)  # [B, K]
         # 2. Its log-probability, which is 0 for a token that is forced
         gained = ops.take_along_axis(logits, token[..., None], axis=-1)[..., 0]  # [B, K]
         gained = gained - ops.logsumexp(logits, axis=-1)
-        forced = process.forced(position)
+        forced = processor.forced(state.position)
         if forced is not None:
-            gained = ops.where(forced.is_forced, 0.0, gained)
+            gained = ops.where(forced.applies, 0.0, gained)
         # 3. Hypotheses that have ended are filled up with padding
-        token = ops.where(done, special.pad, token)
-        is_next = ops.arange(shape[2]) == position  # [T]
-        tokens = ops.where(is_next, token[..., None], tokens)  # [B, K, T]
-        log_probs = log_probs + ops.where(done, 0.0, gained)
-        lengths = lengths + ops.where(done, 0, 1)
-        done = done | (token == special.end) | (position + 1 >= process.max_length)
-        return position + 1, tokens, token, log_probs, lengths, done, cache
+        token = ops.where(state.done, special.pad, token)
+        is_next = ops.arange(shape[2]) == state.position  # [T]
+        is_last = state.position + 1 >= processor.max_length  # [B, 1] or [1, 1]
+        state = _State(
+            position=state.position + 1,
+            tokens=ops.where(is_next, token[..., None], state.tokens),  # [B, K, T]
+            last=token,
+            log_probs=state.log_probs + ops.where(state.done, 0.0, gained),
+            lengths=state.lengths + ops.where(state.done, 0, 1),
+            done=state.done | (token == special.end) | is_last,
+            cache=cache,
+        )
+        return (state,)
 
-    start = (
-        ops.zeros((), "int32"),
-        ops.full(shape, special.pad, "int32"),
-        process.first_input(rows),
-        ops.zeros(rows, "float32"),
-        ops.zeros(rows, "int32"),
-        ops.zeros(rows, "bool"),
-        cache,
+    state = _State(
+        position=ops.zeros((), "int32"),
+        tokens=ops.full(shape, special.pad, "int32"),
+        last=processor.first_input(rows),
+        log_probs=ops.zeros(rows, "float32"),
+        lengths=ops.zeros(rows, "int32"),
+        done=ops.zeros(rows, "bool"),
+        cache=cache,
     )
-    _, tokens, _, log_probs, lengths, _, _ = ops.while_loop(unfinished, body, start)
-    lengths = ops.maximum(lengths - process.prefix_length, 1)
-    return Hypotheses(tokens, log_probs, log_probs / length_penalty(lengths, alpha))
+    [state] = ops.while_loop(lambda state: ~ops.all(state.done), body, (state,))
+    lengths = ops.maximum(state.lengths - processor.unscored_length, 1)
+    scores = state.log_probs / length_penalty(lengths, alpha, length_offset)
+    return Hypotheses(state.tokens, state.log_probs, scores)

@@ -24,29 +24,16 @@ class Hypotheses(NamedTuple):
     scores: Any
 
 
-class LengthPenalty(NamedTuple):
-    """The parameters of `length_penalty`; it can be passed wherever an `alpha` is expected.
+def length_penalty(length, alpha, offset=5.0):
+    """((offset + length) / (offset + 1))^alpha.
 
-    Fields:
-        alpha: the exponent.
-        offset: 5 in Wu et al. 2016; 0, so that the penalty is length^alpha, in the libraries Marian
-            and transformers.
-    """
-
-    alpha: Any
-    offset: float = 5.0
-
-
-def length_penalty(length, alpha):
-    """((5 + length) / 6)^alpha. Source: Wu et al. 2016, "Google's Neural Machine Translation
-    System", section 7, equation 14.
+    Source: Wu et al. 2016, "Google's Neural Machine Translation System", section 7, equation 14.
 
     Args:
         length: number of tokens, the end token included.
         alpha: 0 ranks by plain log-probability, which favors short hypotheses; larger values
-            favor longer ones. A `LengthPenalty` sets an offset other than 5.
+            favor longer ones.
+        offset: 5 in the paper. With 0, as in Marian and transformers, the penalty is length^alpha.
     """
-    if not isinstance(alpha, LengthPenalty):
-        alpha = LengthPenalty(alpha)
     length = ops.cast(length, "float32")
-    return ((alpha.offset + length) / (alpha.offset + 1.0)) ** alpha.alpha
+    return ((offset + length) / (offset + 1.0)) ** alpha

@@ -1,4 +1,4 @@
-"""The options of all searches, as rules that change the logits of the next token.
+"""The options of all searches, as rules that change the logits of each step.
 
 Axes: B sentences, K hypotheses of a sentence, T tokens of a hypothesis, V vocabulary, P tokens of a
 prompt, F tokens of a prefix. A search can be given two kinds of tokens::
@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 from keras import ops
 
 NEG_INF = -math.inf
-_LAST_RESORT = -1e9  # of the end token, where no token may come next
+# Log-probability of the end token where no token is allowed. Above minus infinity, so that the
+# hypothesis ends, with a very low score.
+_LAST_RESORT = -1e9
 
 
 class SpecialTokens(NamedTuple):
@@ -37,16 +39,21 @@ class SpecialTokens(NamedTuple):
 
 
 class SearchOptions(NamedTuple):
-    """Options of all searches, as in `generate` of transformers; the defaults have no effect.
+    """Options of all searches, named as in Hugging Face's `generate`. By default, none applies.
 
-    The start token, a prompt and a prefix count for repetitions and lengths, but are not restricted
-    themselves. If no token is allowed, the hypothesis ends.
+    Prompt, or start token, and prefix count as repetitions and for `min_length`, but no rule
+    changes them. If no token is allowed, the hypothesis ends.
+
+    To add an option, add a field here and a rule in `LogitsProcessor.__call__`. Other places list
+    options by name: `zoo.tasks.generation.GenerationTask.options` (limits of its value), `Search`
+    in `zoo.commands.shared` (flags), `zoo.checkpoints.generation_config` (Hugging Face's files) and
+    `zoo.deploy.ctranslate2_format` (CTranslate2, also as an engine).
 
     Fields:
-        min_length: minimum number of tokens before the end token, including the prompt, or the
-            start token of a translation.
-        min_new_tokens: minimum number of tokens before the end token, without the prompt and the
-            prefix of a search. `SpecialTokens.prefix` counts.
+        min_length: minimum number of tokens before the end token. The prompt, or the start token of
+            a translation, and the prefix count.
+        min_new_tokens: minimum number of tokens before the end token. The prompt and the `prefix`
+            of a search do not count; `SpecialTokens.prefix` does.
         no_repeat_ngram_size: if n > 0, no n tokens in a row occur twice. Source: Paulus et al.
             2017, "A Deep Reinforced Model for Abstractive Summarization", section 2.5.
         repetition_penalty: logits of tokens that have occurred are divided by it if they are
@@ -66,16 +73,16 @@ class SearchOptions(NamedTuple):
     forced_eos: bool = False
 
 
-class Forced(NamedTuple):
-    """The next token where only one is possible.
+class ForcedToken(NamedTuple):
+    """A token that is the only one possible.
 
     Fields:
         token: int32 [B, 1], or [1, 1] for all sentences.
-        is_forced: bool, of the same shape, whether there is only this one.
+        applies: bool, of the same shape, whether the token is forced.
     """
 
     token: Any
-    is_forced: Any
+    applies: Any
 
 
 class LogitsProcessor:
@@ -87,7 +94,7 @@ class LogitsProcessor:
         prompt: int [B, P], tokens before the hypotheses; the last one is the input of the first
             step. By default the start token.
         prefix: int [B, F], tokens that the hypotheses of each sentence begin with, then padding.
-            The length penalty does not count them. By default those of `special`, which it counts.
+            The length penalty does not count them. By default `special.prefix`, which it counts.
         **options: fields of `SearchOptions`.
     """
 
@@ -98,11 +105,11 @@ class LogitsProcessor:
         self.max_length = ops.reshape(self.max_length, (-1, 1))  # [B, 1] or [1, 1]
         self.prompt = prompt
         self.prefix = None
-        self.prefix_length = 0  # that the length penalty does not count
+        self.unscored_length = 0  # number of tokens that the length penalty does not count
         if prefix is not None:
             self.prefix = ops.convert_to_tensor(prefix, "int32")  # [B, F]
             is_token = ops.cast(self.prefix != special.pad, "int32")
-            self.prefix_length = ops.sum(is_token, axis=1, keepdims=True)  # [B, 1]
+            self.unscored_length = ops.sum(is_token, axis=1, keepdims=True)  # [B, 1]
         elif special.prefix:
             self.prefix = ops.convert_to_tensor([special.prefix], "int32")  # [1, F]
 
@@ -126,12 +133,12 @@ class LogitsProcessor:
             logits = penalize_repetitions(logits, history, length, options.repetition_penalty)
 
         # 2. Some tokens are forbidden
-        forbidden = are_among(vocabulary, excluded(special, options))  # [V]
+        forbidden = _are_in(vocabulary, never_generated(special, options))  # [V]
         if options.no_repeat_ngram_size:
             repeated = repeated_ngrams(vocabulary, history, length, options.no_repeat_ngram_size)
             forbidden = forbidden | repeated  # [B, K, V]
         if options.min_length or options.min_new_tokens:
-            is_early = position < self.prefix_length + options.min_new_tokens  # [], or [B, 1]
+            is_early = position < self.unscored_length + options.min_new_tokens  # [], or [B, 1]
             is_early = is_early | (length < options.min_length)
             is_early = ops.reshape(is_early, (-1, 1, 1))  # [1, 1, 1] or [B, 1, 1]
             forbidden = forbidden | ((vocabulary == special.end) & is_early)
@@ -148,7 +155,7 @@ class LogitsProcessor:
         forced = self.forced(position)
         if forced is not None:
             only = ops.where(vocabulary == forced.token[..., None], 0.0, NEG_INF)  # [B, 1, V]
-            allowed = ops.where(forced.is_forced[..., None], only, allowed)
+            allowed = ops.where(forced.applies[..., None], only, allowed)
         return allowed
 
     def first_input(self, rows):
@@ -156,21 +163,21 @@ class LogitsProcessor:
         return self._history(ops.zeros((*rows, 0), "int32"))[:, :, -1]
 
     def forced(self, position):
-        """`Forced` of the token at a position; None if the options and the prefix force none."""
+        """The `ForcedToken` at a position; None if neither prefix nor options force any."""
         if self.prefix is None and not self.options.forced_eos:
             return None
         token = ops.full((1, 1), self.special.end, "int32")
-        is_forced = ops.zeros((1, 1), "bool")
+        applies = ops.zeros((1, 1), "bool")
         if self.prefix is not None:
             count = ops.shape(self.prefix)[1]
             place = ops.minimum(position, count - 1)
             token = ops.take(self.prefix, place, axis=1)[:, None]  # [B, 1]
-            is_forced = (position < count) & (token != self.special.pad)
+            applies = (position < count) & (token != self.special.pad)
         if self.options.forced_eos:
             is_last = position + 1 >= self.max_length
             token = ops.where(is_last, self.special.end, token)
-            is_forced = is_forced | is_last
-        return Forced(token, is_forced)
+            applies = applies | is_last
+        return ForcedToken(token, applies)
 
     def _history(self, tokens):
         """The prompt, or the start token, and the hypotheses [B, K, T]: [B, K, P + T]."""
@@ -182,7 +189,7 @@ class LogitsProcessor:
         return ops.concatenate([prompt, tokens], axis=-1)
 
 
-def excluded(special, options):
+def never_generated(special, options):
     """The ids that are never generated, a sorted list.
 
     They are `suppress_tokens`, and the start token and padding unless they are the end token.
@@ -191,8 +198,8 @@ def excluded(special, options):
     return sorted(control.union(options.suppress_tokens))
 
 
-def are_among(vocabulary, ids):
-    """Whether each token of the vocabulary [V] is among a list of ids: bool [V]."""
+def _are_in(vocabulary, ids):
+    """Whether each token of the vocabulary [V] is in a list of ids: bool [V]."""
     ids = ops.convert_to_tensor(ids, "int32")
     return ops.any(vocabulary[:, None] == ids, axis=-1)
 
@@ -205,7 +212,7 @@ def penalize_repetitions(logits, history, length, penalty):
         history: int32 [B, K, P + T], of which the first `length` tokens are known.
     """
     is_known = ops.arange(ops.shape(history)[2]) < length  # [P + T]
-    occurred = _are_chosen(history, is_known, logits.shape[-1])  # [B, K, V]
+    occurred = _scatter_to_vocabulary(history, is_known, logits.shape[-1])  # [B, K, V]
     penalized = ops.where(logits < 0, logits * penalty, logits / penalty)
     return ops.where(occurred, penalized, logits)
 
@@ -213,7 +220,8 @@ def penalize_repetitions(logits, history, length, penalty):
 def repeated_ngrams(vocabulary, history, length, n):
     """Whether each token would complete n tokens in a row that have occurred: bool [B, K, V].
 
-    These are the tokens that follow a repetition of the last n - 1 tokens.
+    These are the tokens that followed the last n - 1 tokens before. With n = 3 and the history
+    "a b c a b", the last two tokens are "a b", which "c" followed: "c" would repeat "a b c".
 
     Args:
         vocabulary: [V].
@@ -225,11 +233,11 @@ def repeated_ngrams(vocabulary, history, length, n):
         last = ops.take(history, ops.maximum(length - distance, 0), axis=2)  # [B, K]
         earlier = ops.roll(history, distance, axis=2)  # the token `distance` places before each
         follows = follows & (earlier == last[..., None])  # [B, K, P + T]
-    return _are_chosen(history, follows, vocabulary.shape[0])
+    return _scatter_to_vocabulary(history, follows, vocabulary.shape[0])
 
 
-def _are_chosen(tokens, chosen, vocab_size):
-    """Whether each token of the vocabulary is among those that are chosen: bool [B, K, V].
+def _scatter_to_vocabulary(tokens, chosen, vocab_size):
+    """Whether each token of the vocabulary is one of the chosen tokens: bool [B, K, V].
 
     Args:
         tokens: int32 [B, K, N].

@@ -18,32 +18,34 @@ def sample(
     temperature=1.0,
     top_k=None,
     top_p=None,
-    alpha=0.0,
     prompt=None,
     prefix=None,
     **options,
 ):
-    """Draws each token by its probability; K draws of each sentence.
+    """Sampling: draws each token by its probability.
 
     Args:
-        step, cache, special, max_length, alpha, prompt, prefix, **options: see `greedy_search`,
-            with K for 1. The options apply before the temperature.
-        uniforms: float32 [B, K, T], random numbers in [0, 1), one for each token.
+        step: function (tokens int [B, K], cache) -> (logits [B, K, V], cache).
+        cache, special, max_length, prompt, prefix, **options: see `greedy_search`. The options
+            apply before the temperature.
+        uniforms: float32 [B, K, T], random numbers in [0, 1), one for each token of K hypotheses.
+            They are an argument, so that the search is a pure function.
         temperature: logits are divided by it; below 1 likely tokens become more likely.
         top_k: draws from the k most likely tokens only (Fan et al. 2018).
         top_p: draws from the most likely tokens that together have this probability only
             (Holtzman et al. 2019, section 3.1).
 
     Returns:
-        `Hypotheses`, in the order of the draws; their scores are those of the full distribution.
+        `Hypotheses` in the order of the draws. Their scores are log-probabilities of the full
+        distribution.
     """
     uniforms = ops.convert_to_tensor(uniforms, "float32")
-    process = LogitsProcessor(special, max_length, prompt, prefix, **options)
+    processor = LogitsProcessor(special, max_length, prompt, prefix, **options)
 
     def draw(logits, position):
         return _draw(logits / temperature, uniforms[:, :, position], top_k, top_p)
 
-    return extend_hypotheses(step, cache, ops.shape(uniforms), process, alpha, draw)
+    return extend_hypotheses(step, cache, ops.shape(uniforms), processor, draw)
 
 
 def _draw(logits, uniform, top_k, top_p):

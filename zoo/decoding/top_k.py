@@ -6,10 +6,10 @@ from keras import ops
 
 
 def blockwise_top_k(values, k):
-    """`keras.ops.top_k`, in less time for a long axis: compilers sort the whole axis.
+    """Like `keras.ops.top_k`, but faster for long axes, which compilers sort as a whole.
 
     The k largest values are in the k blocks that have the largest maxima, so there is little to
-    sort. A short axis is not divided. Blocks that divide the axis need no padding.
+    sort. A short axis is not divided into blocks.
 
     Args:
         values: [..., V].
@@ -19,8 +19,9 @@ def blockwise_top_k(values, k):
     """
     shape = ops.shape(values)
     length = values.shape[-1]
+    # The largest divisor of V from 64 to 128, which needs no padding; 128 if there is none.
     block = max((n for n in range(64, 129) if length % n == 0), default=128)
-    is_symbolic = any(n is None for n in shape)  # that of a `keras.Input`
+    is_symbolic = any(n is None for n in shape)  # of a `keras.Input`
     if length <= 4 * k * block or is_symbolic:
         largest, index = ops.top_k(values, k)
         return largest, ops.cast(index, "int32")

@@ -168,7 +168,7 @@ class TextClassifierSignatures(TextSignatures):
             lambda _, tokens: [self._task.compute_outputs(tokens)],
             [tokens],
             error,
-            [tf.zeros([tf.size(texts), self._task.num_outputs])],
+            [tf.zeros([tf.size(texts), self._task.output_width])],
         )
         return _labeled(self._task, outputs, error, self._top_k)
 

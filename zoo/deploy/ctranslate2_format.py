@@ -58,7 +58,7 @@ def write(translator, folder, dtype="float32"):
             "source_prefix": [source[id] for id in source_tokenizer.prefix],
             "target_prefix": [target[id] for id in special.prefix],
             "end": source[special.end],
-            "suppressed": [target[id] for id in decoding.excluded(special, options)],
+            "suppressed": [target[id] for id in decoding.never_generated(special, options)],
             "forced_eos": options.forced_eos,
             "options": search_options(options),
             "left_out": [*target_tokenizer.control],

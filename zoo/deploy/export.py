@@ -13,7 +13,7 @@ from zoo.deploy.readme import readme
 from zoo.errors import ExportError, as_number
 from zoo.layers.config import quantization_mode
 from zoo.models.vit import ViT
-from zoo.tasks.classifier import Classifier, ImageReader, TextReader
+from zoo.tasks.classifier import Classifier, EncodedTextTask, ImageTask
 from zoo.tasks.generation import GenerationTask
 from zoo.tasks.generator import NEW_TOKENS, TextGenerator
 from zoo.tasks.task import Task
@@ -259,12 +259,12 @@ def _described(model, options, search):
     """The preprocessing and labels, or the arguments of the search, for export.json."""
     description = model.description()
     given = {name: value for name, value in options._asdict().items() if value is not None}
-    if isinstance(model, ImageReader):
+    if isinstance(model, ImageTask):
         if options.dynamic_size:
             given["patch_size"] = model.model.patch_size
         return description | given
     given["max_length"] = model.model.max_length
-    if isinstance(model, TextReader):
+    if isinstance(model, EncodedTextTask):
         return description | given
     if isinstance(model, TextGenerator):
         given["max_new_tokens"] = options.max_new_tokens or NEW_TOKENS

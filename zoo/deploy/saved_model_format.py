@@ -9,7 +9,7 @@ from zoo.deploy.generator_signatures import GeneratorSignatures
 from zoo.deploy.plain_graphs import tensor
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.errors import ExportError
-from zoo.tasks.classifier import ImageReader, TextReader
+from zoo.tasks.classifier import EncodedTextTask, ImageTask
 from zoo.tasks.padded_batches import BATCH_SIZES
 from zoo.tasks.translator import Translator
 
@@ -58,9 +58,9 @@ def write(task, folder, dtype, options):
 
 def _signatures_of(task, options):
     """The `zoo.deploy.signatures.Signatures` of a task."""
-    if isinstance(task, ImageReader):
+    if isinstance(task, ImageTask):
         return ClassifierSignatures(task, options.top_k, options.dynamic_size)
-    if isinstance(task, TextReader):
+    if isinstance(task, EncodedTextTask):
         return TextClassifierSignatures(task, options.top_k)
     if isinstance(task, Translator):
         return TranslatorSignatures(

@@ -1,19 +1,17 @@
-"""The same results in less time, for TensorFlow on CPUs: without it, everything still works.
+"""Faster implementations of some functions, for TensorFlow on CPUs. They are optional.
 
-Layers and losses are written for the reader of the papers. A plain function that takes most of the
-time somewhere has a kernel, which is named above it::
+A function with a faster kernel has a decorator::
 
     @kernels.accelerated_by(kernels.attention)
     def scaled_dot_product_attention(query, key, value, ...):
 
-A kernel takes the arguments of its plain function. It returns None if it would take more time or be
-less exact for these arguments; then the plain function runs. `_RUNS` says when each kernel runs;
-this is the only file that asks for the backend, the device and the compiler. All kernels are
-TensorFlow on CPUs, where they were measured: docs/speed.md. GPUs, JAX and PyTorch run the plain
-functions.
+A kernel takes the arguments of its plain function and gives the same results within rounding, which
+tests/kernels checks. `_RUNS` is the first condition for each kernel: the backend, the device and
+whether the model is trained or compiled by XLA. A kernel also returns None for arguments that it
+does not support, or for which it would be slower; then the plain function runs, as it always does
+on GPUs, JAX and PyTorch. docs/speed.md has measurements.
 
-Set ``ZOO_KERNELS=0`` in the environment, or call `zoo.kernels.enable(False)` before functions are
-traced, to compare with the plain functions.
+To compare with the plain functions, set ``ZOO_KERNELS=0`` in the environment.
 """
 
 import functools
@@ -29,19 +27,7 @@ from zoo.kernels.losses import smoothed_cross_entropy
 from zoo.kernels.products import bfloat16_dense, int8_dense, int8_logits, tied_logits
 from zoo.kernels.update import apply_gradients
 
-_enabled = os.environ.get("ZOO_KERNELS", "1") != "0"
-
-
-def enable(on=True):
-    """Switches all kernels on or off, for functions that are traced afterwards.
-
-    Returns:
-        Whether they were on before.
-    """
-    global _enabled
-    before = _enabled
-    _enabled = on
-    return before
+enabled = os.environ.get("ZOO_KERNELS", "1") != "0"  # read when a function is traced
 
 
 def tracing_for_cpus():
@@ -84,13 +70,13 @@ _RUNS = {  # kernel: when it runs
 
 
 def accelerated_by(kernel):
-    """Decorator of a plain function: runs the kernel instead where that takes less time."""
+    """Decorator of a plain function: runs the kernel instead, where it can."""
 
     def decorate(plain):
         @functools.wraps(plain)
         def call(*args, **kwargs):
             result = None
-            if _enabled and _RUNS[kernel]():
+            if enabled and _RUNS[kernel]():
                 result = kernel(*args, **kwargs)
             return plain(*args, **kwargs) if result is None else result
 

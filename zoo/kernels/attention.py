@@ -1,4 +1,4 @@
-"""Attention with an explicit gradient.
+"""Attention with an explicit gradient, for training.
 
 Axes: B batch, H heads, T queries, S keys, D head width.
 """
@@ -12,10 +12,14 @@ from zoo.dtypes import at_least_float32
 def attention(query, key, value, mask=None, dropout=None, bias=None, causal=False):
     """`zoo.layers.scaled_dot_product_attention` with a gradient in fewer passes over memory.
 
-    With the weights W and the gradient U of the output O = WV, the gradient of the scores is
-    W∘(UVᵀ - sums of the rows of U∘O): Dao et al. 2022, "FlashAttention", appendix B.2. As the
-    product [U, -sums]·[V, 1]ᵀ it is rounded once. The sums are split into a high and a low part:
-    rounded to bfloat16, they would be less exact than the difference.
+    The forward pass is that of the plain function. With the attention weights W and the gradient U
+    of the output O = WV, the gradient of the scores is
+
+        W ∘ (UVᵀ - r), where r are the sums of the rows of U ∘ O.
+
+    Source: Dao et al. 2022, "FlashAttention", appendix B.2. The difference is computed as one
+    product, [U, -r] [V, 1]ᵀ, so that it is rounded once. In bfloat16, r would lose too many digits:
+    it is the sum of a high and a low part, each with a column of its own.
     """
     if query.dtype == "float16":  # gradients would underflow
         return None
@@ -38,7 +42,7 @@ def attention(query, key, value, mask=None, dropout=None, bias=None, causal=Fals
 
         def gradient(upstream):
             products = at_least_float32(upstream) * at_least_float32(output)
-            sums = ops.sum(products, axis=-1, keepdims=True)  # [B, H, T, 1]
+            sums = ops.sum(products, axis=-1, keepdims=True)  # [B, H, T, 1], r
             high = ops.cast(sums, output.dtype)
             low = ops.cast(sums - at_least_float32(high), output.dtype)
             ones = ops.ones_like(value[..., :1])  # [B, H, S, 1]
@@ -67,7 +71,11 @@ def _fit(query, key, value, mask):
 
 
 def _weights(query, key, mask):
-    """The attention weights [B, H, T, S] of queries that are scaled; see `attention_weights`."""
+    """The attention weights [B, H, T, S] of queries that are scaled.
+
+    These are the last lines of `zoo.layers.attention.attention_weights`, where the checks of its
+    arguments are left out: change both. tests/kernels/test_attention.py compares them.
+    """
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     if compat.in_xla_context():  # TensorFlow's own softmax of bfloat16 computes in float32
         scores = at_least_float32(scores)

@@ -5,11 +5,11 @@ import functools
 from keras import ops
 
 from zoo.dtypes import at_least_float32
-from zoo.kernels.xla import compiled
+from zoo.kernels.xla import compile_for_cpus
 
 
 def dropout(layer, x):
-    """`zoo.layers.Dropout` in training, in one pass over memory in each direction.
+    """`zoo.layers.Dropout` in training, in one pass over memory forward and one backward.
 
     Its random numbers are a function of their indices and of a key, drawn from the layer's seed:
     Widynski 2020, "Squares: A Fast Counter-Based RNG". The gradient computes the mask from the same
@@ -25,11 +25,11 @@ def dropout(layer, x):
 
     seed = layer.seed_generator.next()
     key = tf.random.stateless_uniform((), seed, minval=None, maxval=None, dtype=tf.uint64)
-    return _compiled(layer.rate, lengths)(x, key)
+    return _compiled_dropout(layer.rate, lengths)(x, key)
 
 
 @functools.cache
-def _compiled(rate, lengths):
+def _compiled_dropout(rate, lengths):
     """Dropout as a function of an input and a key, uint64 [].
 
     A length of the mask is 1, or None for that of the input.
@@ -45,7 +45,7 @@ def _compiled(rate, lengths):
         scaled = at_least_float32(x) / (1 - rate)
         return ops.cast(tf.where(is_kept, scaled, 0.0), x.dtype)
 
-    run = compiled(drop)
+    run = compile_for_cpus(drop)
 
     @tf.custom_gradient
     def call(x, key):

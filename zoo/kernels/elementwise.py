@@ -1,11 +1,11 @@
-"""Layer normalization and activations in one pass over memory in each direction."""
+"""Layer normalization and activations in one pass over memory forward and one backward."""
 
 import functools
 
 from keras import ops
 
 from zoo.dtypes import at_least_float32
-from zoo.kernels.xla import compiled
+from zoo.kernels.xla import compile_for_cpus
 
 
 def layer_normalization(x, gamma, beta, epsilon):
@@ -19,8 +19,9 @@ def layer_normalization(x, gamma, beta, epsilon):
 
 @functools.cache
 def _compiled_normalization(epsilon):
-    """Normalizes rows [R, width]. In XLA's code for CPUs, products with ones are fast sums."""
+    """Layer normalization of rows [R, width]."""
 
+    # In XLA's code for CPUs, a product with ones is faster than a sum.
     def mean(x):
         width = x.shape[-1]
         return ops.matmul(x, ops.ones((width, 1), x.dtype)) / width  # [R, 1]
@@ -28,27 +29,27 @@ def _compiled_normalization(epsilon):
     def sum_of_rows(x):
         return ops.matmul(ops.ones((1, ops.shape(x)[0]), x.dtype), x)[0]  # [width]
 
-    def normal(x):
-        """x with mean 0 and variance 1, and the scale of that."""
+    def normalize(x):
+        """Returns x normalized to mean 0 and variance 1, and 1 / its standard deviation."""
         centered = x - mean(x)
         scale = ops.rsqrt(mean(ops.square(centered)) + epsilon)  # [R, 1]
         return centered * scale, scale
 
     def function(x, gamma, beta):
         wide, gamma, beta = _widened(x, gamma, beta)
-        normalized, _ = normal(wide)
+        normalized, _ = normalize(wide)
         return ops.cast(normalized * gamma + beta, x.dtype)
 
     def gradient(upstream, x, gamma, beta):
         dtypes = x.dtype, gamma.dtype, beta.dtype
         x, gamma, upstream = _widened(x, gamma, upstream)
-        x, scale = normal(x)
+        x, scale = normalize(x)
         scaled = upstream * gamma
         d_x = scale * (scaled - mean(scaled) - x * mean(scaled * x))
         gradients = d_x, sum_of_rows(upstream * x), sum_of_rows(upstream)
         return [ops.cast(g, dtype) for g, dtype in zip(gradients, dtypes)]
 
-    return compiled(function, gradient)
+    return compile_for_cpus(function, gradient)
 
 
 def _widened(x, *others):
@@ -78,4 +79,4 @@ def _compiled_activation(function):
             y = in_float32(x)
         return tape.gradient(y, x, upstream)
 
-    return compiled(in_float32, gradient)
+    return compile_for_cpus(in_float32, gradient)

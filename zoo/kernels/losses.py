@@ -1,11 +1,11 @@
-"""Cross-entropy in few passes over the logits, whose number is the time on CPUs."""
+"""Cross-entropy with few passes over the logits; on CPUs, their number determines the time."""
 
 import functools
 
 from keras import ops
 
 from zoo import compat
-from zoo.kernels.xla import compiled
+from zoo.kernels.xla import compile_for_cpus
 
 
 def smoothed_cross_entropy(labels, logits, label_smoothing):
@@ -18,9 +18,10 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
     labels = ops.expand_dims(labels, -1)  # [..., 1]
 
     @tf.custom_gradient
-    def losses_of(logits):
+    def compute_losses(logits):
         probabilities = ops.softmax(logits)  # [..., K]
-        # This is exact however small the probability of the label is: the largest is not small.
+        # log(sum(exp(logits))) = max(logits) - log(max(probabilities)), which is exact: the largest
+        # probability never underflows.
         best = compat.maximum(logits, axis=-1, keepdims=True)  # [..., 1]
         largest = compat.maximum(probabilities, axis=-1, keepdims=True)
         log_total = best - ops.log(largest)
@@ -33,7 +34,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing):
 
         return losses, gradient
 
-    return ops.squeeze(losses_of(logits), -1)
+    return ops.squeeze(compute_losses(logits), -1)
 
 
 @functools.cache
@@ -44,4 +45,4 @@ def _compiled_gradient():
         is_label = ops.cast(ops.arange(classes, dtype="int32") == labels, probabilities.dtype)
         return upstream * (probabilities - (1.0 - label_smoothing) * is_label - spread)
 
-    return compiled(gradient)
+    return compile_for_cpus(gradient)

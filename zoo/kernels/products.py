@@ -1,20 +1,20 @@
 """Matrix products in functions that XLA compiles for CPUs: matrices [N, width] of N rows.
 
-There, XLA multiplies in bfloat16 or int8 only if the result has a wider dtype, if there are at
-least two rows, and if a matrix to be transposed is passed to the product as it is (`transpose_b`).
+XLA multiplies in bfloat16 or int8 only if
+
+- the result has a wider dtype,
+- there are at least two rows, and
+- a matrix to be transposed is passed to the product as it is (`transpose_b`).
+
 Otherwise it converts the operands to float32 or int32 first, which takes longer than the product.
-A single row of int8 is therefore computed as two; for one of bfloat16, this would be slower.
-Few rows of int8 take less time on the right of a large matrix.
-For a single row of float32, XLA copies a transposed matrix if a bias is added to the product. For a
-few rows, the product with a transposed matrix takes up to four times as long as with one that was
-transposed before, once for all steps of a search.
 """
 
 from keras import ops
 
 from zoo import compat
 
-_FEW_ROWS = range(2, 33)  # of float32, for which a matrix is transposed before a loop
+_FEW_ROWS = 32
+_LARGE_VOCABULARY = 2**14
 
 
 def bfloat16_dense(layer, x):
@@ -28,7 +28,10 @@ def bfloat16_dense(layer, x):
 def tied_logits(layer, x):
     """The product of a matrix with the embeddings of a `zoo.layers.dense.ReversibleEmbedding`.
 
-    A loop in which it is computed, such as a search, must not change the embeddings.
+    For 2 to 32 rows of float32, the product is up to four times as fast with a matrix that was
+    transposed before. In a search, this is done once, before the loop, which must not change the
+    embeddings. For a single row, it would not help: XLA copies a transposed matrix if a bias is
+    added to the product.
     """
     if not _is_product(layer):
         return None
@@ -39,7 +42,8 @@ def tied_logits(layer, x):
     if dtype == "bfloat16":
         return ops.cast(_bfloat16_product(x, _matrix(layer, dtype), transpose_b=True), dtype)
     around = compat.graph_around_loop()
-    if around is None or x.shape[0] not in _FEW_ROWS or compat.call_training():
+    are_few_rows = x.shape[0] is not None and 2 <= x.shape[0] <= _FEW_ROWS
+    if around is None or not are_few_rows or compat.call_training():
         return tf.matmul(x, _matrix(layer, dtype), transpose_b=True)
     with around.as_default():
         transposed = tf.transpose(_matrix(layer, dtype))
@@ -63,7 +67,10 @@ def int8_dense(layer, x, training=None):
 
 
 def int8_logits(layer, x):
-    """The product of a matrix with quantized embeddings."""
+    """The product of a matrix with quantized embeddings.
+
+    Few rows take less time on the right of a large matrix.
+    """
     if not _is_int8(layer) or not _is_product(layer):
         return None
     import tensorflow as tf
@@ -71,8 +78,8 @@ def int8_logits(layer, x):
     def product(x):
         x, scale = layer.inputs_quantizer(x)
         matrix = compat.stored_matrix(layer)
-        are_few_rows = x.shape[0] is not None and x.shape[0] <= 32
-        if matrix.shape[0] > 2**14 and are_few_rows:
+        are_few_rows = x.shape[0] is not None and x.shape[0] <= _FEW_ROWS
+        if matrix.shape[0] > _LARGE_VOCABULARY and are_few_rows:
             x = tf.matmul(matrix, x, transpose_b=True, output_type=tf.int32)  # [V, N]
             x = tf.transpose(x)
         else:
@@ -107,7 +114,10 @@ def _add_bias(layer, x):
 
 
 def _of_two_rows(function, x):
-    """``function(x)`` for a matrix `x`; a single row is computed as two."""
+    """``function(x)`` for a matrix of int8; a single row is computed as two, see above.
+
+    A single row of bfloat16 is not: this would be slower.
+    """
     if x.shape[0] == 1:
         return function(ops.repeat(x, 2, axis=0))[:1]
     return function(x)
@@ -117,7 +127,7 @@ def _bfloat16_product(x, y, transpose_b=False):
     """The product of two matrices of bfloat16, in float32. It has no second derivatives."""
     import tensorflow as tf
 
-    # The gradients of the product are float32; those of the casts, which XLA removes, bfloat16.
+    # The casts make the gradients bfloat16, like x and y. XLA removes them from the forward pass.
     x = ops.cast(ops.cast(x, "float32"), "bfloat16")
     y = ops.cast(ops.cast(y, "float32"), "bfloat16")
     return tf.matmul(x, y, transpose_b=transpose_b, output_type=tf.float32)

@@ -4,11 +4,9 @@ TensorFlow multiplies large matrices faster than XLA's code for CPUs, and comput
 pass over memory for each operation. XLA computes a chain of elementwise operations in one pass.
 """
 
-JIT_COMPILE = True  # whether XLA compiles these functions; set it before the first training step
 
-
-def compiled(function, gradient=None):
-    """`function`, and its explicit gradient if there is one, compiled by XLA.
+def compile_for_cpus(function, gradient=None):
+    """Compiles a function, and its explicit gradient if there is one, by XLA.
 
     Each new shape is compiled once, for about 0.05 s on a CPU: pad batches to few lengths.
 
@@ -19,10 +17,10 @@ def compiled(function, gradient=None):
     """
     import tensorflow as tf
 
-    forward = tf.function(function, jit_compile=JIT_COMPILE, autograph=False)
+    forward = tf.function(function, jit_compile=True, autograph=False)
     if gradient is None:
         return forward
-    backward = tf.function(gradient, jit_compile=JIT_COMPILE, autograph=False)
+    backward = tf.function(gradient, jit_compile=True, autograph=False)
 
     @tf.custom_gradient
     def call(*tensors):

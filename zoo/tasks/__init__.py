@@ -1,1 +1,1 @@
-"""What `zoo.load` returns: a model with all that it takes to use it."""
+"""Tasks, as `zoo.load` returns them: models with what it takes to use them, such as tokenizers."""

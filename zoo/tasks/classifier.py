@@ -22,10 +22,10 @@ PROBLEMS = {"single_label": keras.ops.softmax, "multi_label": keras.ops.sigmoid}
 _IMAGES_IN_BATCH = 64
 
 
-class ImageReader(Task):
+class ImageTask(Task):
     """Base class of classifiers and encoders of images.
 
-    A subclass defines `compute_outputs`, from inputs of the model to [B, `num_outputs`].
+    A subclass defines `compute_outputs`, from inputs of the model to [B, `output_width`].
     """
 
     def __init__(self, model, preprocessing):
@@ -33,7 +33,7 @@ class ImageReader(Task):
         super().__init__(model)
 
     def preprocess(self, images):
-        """Preprocesses images for `model`: float32 [B, H, W, C]; see `__call__` for images."""
+        """Preprocesses images, see `__call__`, for the model: float32 [B, H, W, C]."""
         is_array = getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4)
         is_pillow = hasattr(images, "convert")
         if is_array or is_pillow or isinstance(images, (str, bytes, os.PathLike)):
@@ -46,16 +46,9 @@ class ImageReader(Task):
         return self.preprocessing.normalize(np.stack(pixels)).numpy()
 
     def outputs(self, inputs):
-        """The outputs for preprocessed images, of the engine if there is one.
-
-        Args:
-            inputs: float32 [B, H, W, C].
-
-        Returns:
-            [B, num_outputs].
-        """
+        """The outputs [B, output_width] for preprocessed images, float32 [B, H, W, C]."""
         if not len(inputs):
-            return np.zeros((0, self.num_outputs), np.float32)
+            return np.zeros((0, self.output_width), np.float32)
         parts = np.split(inputs, range(_IMAGES_IN_BATCH, len(inputs), _IMAGES_IN_BATCH))
         if self.engine is not None:
             return np.concatenate([without_nan(self.engine(part)) for part in parts])
@@ -73,8 +66,8 @@ class ImageReader(Task):
         return super().from_description(description, model, preprocessing)
 
 
-class TextReader(TextTask):
-    """Base class of classifiers and encoders of texts; see `ImageReader`."""
+class EncodedTextTask(TextTask):
+    """Base class of classifiers and encoders of texts; see `ImageTask`."""
 
     tokenizer_names = {"tokenizer": "text"}
 
@@ -83,18 +76,7 @@ class TextReader(TextTask):
         super().__init__(model, special_tokens)
 
     def encode(self, texts, too_long="error"):
-        """Tokenizes texts, with the start and the end token.
-
-        Args:
-            texts: list of str.
-            too_long: see `__call__`.
-
-        Returns:
-            A list of ids (int) for each text.
-
-        Raises:
-            TaskError: see `__call__`.
-        """
+        """Tokenizes texts, see `__call__`: a list of ids for each, from start to end token."""
         if too_long not in ("error", "truncate"):
             raise TaskError(
                 f'too_long must be "error" or "truncate". Received: too_long={too_long!r}.'
@@ -116,18 +98,18 @@ class TextReader(TextTask):
         return [truncated(row, limit) for row in rows]
 
     def _outputs(self, texts, too_long):
-        """The outputs for texts: float32 [B, num_outputs]."""
+        """The outputs for texts: float32 [B, output_width]."""
         rows = [[tokens] for tokens in self.encode(texts, too_long)]
 
         def compute(batch):
             return [self.run(self.compute_outputs, *batch.tokens)]
 
-        outputs = np.asarray(self.compute(rows, compute), np.float32)
-        return outputs.reshape(-1, self.num_outputs)
+        outputs = np.asarray(self.map_batches(rows, compute), np.float32)
+        return outputs.reshape(-1, self.output_width)
 
 
 class Classifier:
-    """Base class of classifiers: from probabilities to class names."""
+    """What classifiers of images and of texts share: a mixin, which comes first of the bases."""
 
     verb = "classify"
     saved_arguments = ("class_names", "problem")
@@ -143,10 +125,10 @@ class Classifier:
         self.engine = None  # it computes the probabilities of the old problem
 
     @property
-    def num_outputs(self):
+    def output_width(self):
         return len(self.class_names)
 
-    def check(self, model):
+    def check_model(self, model):
         if self.problem not in (*PROBLEMS,):
             raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {self.problem!r}.")
         if model.num_classes != len(self.class_names):
@@ -154,68 +136,60 @@ class Classifier:
                 f"The model has {model.num_classes} classes. "
                 f"Received {len(self.class_names)} class names."
             )
-        super().check(model)
+        super().check_model(model)
 
     def compute_outputs(self, inputs):
-        """The probability of each class as a graph: float32 [B, classes].
-
-        Args:
-            inputs: those of the model: images [B, H, W, C], or tokens int32 [B, T].
-        """
+        """The probability of each class as a graph: float32 [B, classes]."""
         return self.probabilities_of_logits(self.model(inputs, training=False))
 
     def probabilities_of_logits(self, logits):
         """The probability of each class: float32, of the shape of the logits."""
         return PROBLEMS[self.problem](keras.ops.cast(logits, "float32"))
 
-    def _least(self, top_k, threshold):
-        """The minimum probability of each class in an answer: float32 [classes]."""
-        classes = len(self.class_names)
-        if threshold is None:
-            is_default = top_k is None and self.problem == "multi_label"
-            threshold = 0.5 if is_default else 0.0
-        least = np.asarray(threshold)
-        if least.shape not in ((), (classes,)):
-            raise TaskError(
-                f"threshold must be a number, or one for each of the {classes} classes. "
-                f"Received: {least.size} numbers."
-            )
-        least = [as_number("threshold", number, float, 0, 1) for number in least.ravel().tolist()]
-        return np.broadcast_to(np.float32(least), classes)
-
-    def _most(self, top_k, threshold):
+    def _max_classes(self, top_k, threshold):
         """The maximum number of classes in an answer."""
         if top_k is not None:
             return as_number("top_k", top_k, int, 1)
         is_default = threshold is None and self.problem == "single_label"
         return 1 if is_default else len(self.class_names)
 
-    def _answers(self, probabilities, most, least):
+    def _thresholds(self, top_k, threshold):
+        """The minimum probability of each class in an answer: float32 [classes]."""
+        classes = len(self.class_names)
+        if threshold is None:
+            is_default = top_k is None and self.problem == "multi_label"
+            threshold = 0.5 if is_default else 0.0
+        numbers = np.asarray(threshold)
+        if numbers.shape not in ((), (classes,)):
+            raise TaskError(
+                f"threshold must be a number, or one for each of the {classes} classes. "
+                f"Received: {numbers.size} numbers."
+            )
+        numbers = [as_number("threshold", x, float, 0, 1) for x in numbers.ravel().tolist()]
+        return np.broadcast_to(np.float32(numbers), classes)
+
+    def _answers(self, probabilities, max_classes, thresholds):
         """The classes of each row of probabilities [B, classes]: lists of (name, probability)."""
         answers = []
         for row in probabilities:
             order = np.argsort(-row, kind="stable")
-            best = order[row[order] >= least[order]][:most]
+            best = order[row[order] >= thresholds[order]][:max_classes]
             answers.append([(self.class_names[index], float(row[index])) for index in best])
         return answers
 
 
-class ImageClassifier(Classifier, ImageReader):
+class ImageClassifier(Classifier, ImageTask):
     """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
-        model: `zoo.models.ViT`, or another `keras.Model` from preprocessed
-            images to logits [B, `num_classes`] with that attribute and `input_shape`, (H, W, C).
-            Another one may be assigned later.
+        model: `zoo.models.ViT`, or another `keras.Model` from preprocessed images to logits, with
+            the attributes `num_classes` and `input_shape`, (H, W, C).
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
         class_names: list of class names, in the order of the logits.
         problem: "single_label", each image has one class: probabilities are the softmax of the
             logits; or "multi_label", each image has any number of classes: they are sigmoids.
 
-    Attributes:
-        problem: as given; it can be assigned.
-        engine: function from preprocessed images to probabilities, in place of the model; see
-            `zoo.load`. None by default.
+    Model and problem can be assigned later.
 
     Raises:
         TaskError: if the number of class names is not the number of logits, or `problem` is
@@ -241,27 +215,26 @@ class ImageClassifier(Classifier, ImageReader):
 
         Returns:
             For each image a list of (class name, probability), the most likely first, which may be
-            empty with a threshold. The result of an image does not depend on the others.
+            empty with a threshold.
 
         Raises:
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
-            TaskError: if `images` is not such a list, `top_k` is not positive, thresholds are not
-                from 0 to 1 or not one for each class, or outputs are NaN.
+            TaskError: if an argument is invalid, or outputs are NaN.
         """
-        most = self._most(top_k, threshold)
-        least = self._least(top_k, threshold)
-        return self._answers(self.probabilities(images), most, least)
+        max_classes = self._max_classes(top_k, threshold)
+        thresholds = self._thresholds(top_k, threshold)
+        return self._answers(self.probabilities(images), max_classes, thresholds)
 
     def probabilities(self, images):
-        """The probability of each class for each image: float32 [B, classes]; see `__call__`."""
+        """The probability of each class for each image: float32 [B, classes]."""
         return self.outputs(self.preprocess(images))
 
 
-class TextClassifier(Classifier, TextReader):
+class TextClassifier(Classifier, EncodedTextTask):
     """Classifies texts with a Keras model, its tokenizer and its class names.
 
     Args:
-        model: `zoo.models.EncoderClassifier`. Another one may be assigned later.
+        model: `zoo.models.EncoderClassifier`.
         tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
             `zoo.text.library_tokenizer.LibraryTokenizer`.
         class_names: list of class names, in the order of the logits.
@@ -269,8 +242,8 @@ class TextClassifier(Classifier, TextReader):
         problem: see `ImageClassifier`.
 
     Raises:
-        TaskError: if the number of class names, the vocabulary or the padding token is not that of
-            the model, or `problem` is unknown.
+        TaskError: if class names, tokenizer and special tokens do not match the model, or `problem`
+            is unknown.
     """
 
     description_file = "text_classifier.json"
@@ -295,13 +268,12 @@ class TextClassifier(Classifier, TextReader):
             See `ImageClassifier.__call__`.
 
         Raises:
-            TaskError: if `texts` is not a list of str, `top_k` is not positive, thresholds are not
-                from 0 to 1 or not one for each class, a text is too long, or outputs are NaN.
+            TaskError: if an argument is invalid, a text is too long, or outputs are NaN.
         """
-        most = self._most(top_k, threshold)
-        least = self._least(top_k, threshold)
-        return self._answers(self.probabilities(texts, too_long), most, least)
+        max_classes = self._max_classes(top_k, threshold)
+        thresholds = self._thresholds(top_k, threshold)
+        return self._answers(self.probabilities(texts, too_long), max_classes, thresholds)
 
     def probabilities(self, texts, too_long="error"):
-        """The probability of each class for each text: float32 [B, classes]; see `__call__`."""
+        """The probability of each class for each text: float32 [B, classes]."""
         return self._outputs(texts, too_long)

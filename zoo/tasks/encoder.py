@@ -7,18 +7,19 @@ import numpy as np
 from keras import ops
 
 from zoo.errors import TaskError
-from zoo.tasks.classifier import ImageReader, TextReader
+from zoo.tasks.classifier import EncodedTextTask, ImageTask
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
 
 class Encoder:
-    """Base class of encoders: features are the output of the model, see its `pool`."""
+    """What encoders of images and of texts share: a mixin, which comes first of the bases."""
 
+    verb = "export"
     normalize = False
     graph_constants = ("normalize",)
 
     @property
-    def num_outputs(self):
+    def output_width(self):
         return self.model.num_features
 
     def compute_outputs(self, inputs):
@@ -26,16 +27,41 @@ class Encoder:
         features = ops.cast(self.model(inputs, training=False), "float32")
         return ops.normalize(features, epsilon=1e-12) if self.normalize else features
 
-    def check(self, model):
+    def check_model(self, model):
         if model.num_classes:
             raise TaskError(f"An encoder needs num_classes=0. Received: {model.num_classes}.")
-        super().check(model)
+        super().check_model(model)
+
+    def similarity(self, a, b, **options):
+        """The cosine similarity of each item of `a` and each item of `b`.
+
+        Args:
+            a, b: images or texts, see `__call__`, or features, arrays [B, E].
+            **options: `too_long` of a text encoder.
+
+        Returns:
+            float32 [len(a), len(b)]. The similarity to a vector of zeros is 0.
+
+        Raises:
+            TaskError: see `__call__`, or if features differ in width.
+        """
+        if not _are_features(a):
+            a = self(a, **options)
+        if not _are_features(b):
+            b = self(b, **options)
+        a = np.asarray(ops.normalize(np.asarray(a, np.float32), epsilon=1e-12))
+        b = np.asarray(ops.normalize(np.asarray(b, np.float32), epsilon=1e-12))
+        if a.shape[1] != b.shape[1]:
+            raise TaskError(f"Features must be [B, E]. Received: {a.shape} and {b.shape}.")
+        return a @ b.T
 
 
-class ImageEncoder(Encoder, ImageReader):
-    """Features of images: a `zoo.models.ViT` with ``num_classes=0`` and its preprocessing.
+class ImageEncoder(Encoder, ImageTask):
+    """Features of images.
 
-    Its arguments are `model` and `preprocessing` of `zoo.tasks.classifier.ImageClassifier`.
+    Args:
+        model: `zoo.models.ViT` with ``num_classes=0``.
+        preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
     """
 
     description_file = "image_encoder.json"
@@ -52,30 +78,13 @@ class ImageEncoder(Encoder, ImageReader):
         """
         return self.outputs(self.preprocess(images))
 
-    def similarity(self, a, b):
-        """The cosine similarity of each image of `a` and each image of `b`.
 
-        Args:
-            a, b: images as in `__call__`, or features, arrays [B, E].
-
-        Returns:
-            float32 [len(a), len(b)]. The similarity to a vector of zeros is 0.
-
-        Raises:
-            TaskError: see `__call__`, or if features differ in width.
-        """
-        if not _are_features(a):
-            a = self(a)
-        if not _are_features(b):
-            b = self(b)
-        return _cosine_similarity(a, b)
-
-
-class TextEncoder(Encoder, TextReader):
-    """Features of texts: a `zoo.models.EncoderClassifier` with ``num_classes=0`` and its tokenizer.
+class TextEncoder(Encoder, EncodedTextTask):
+    """Features of texts.
 
     Args:
-        model, tokenizer, special_tokens: as in `zoo.tasks.classifier.TextClassifier`.
+        model: `zoo.models.EncoderClassifier` with ``num_classes=0``.
+        tokenizer, special_tokens: see `zoo.tasks.classifier.TextClassifier`.
         normalize: whether features are scaled to length 1.
     """
 
@@ -99,34 +108,6 @@ class TextEncoder(Encoder, TextReader):
         """
         return self._outputs(texts, too_long)
 
-    def similarity(self, a, b, too_long="error"):
-        """The cosine similarity of each text of `a` and each text of `b`.
-
-        Args:
-            a, b: texts, or features, arrays [B, E].
-            too_long: see `__call__`.
-
-        Returns:
-            float32 [len(a), len(b)]. The similarity to a vector of zeros is 0.
-
-        Raises:
-            TaskError: see `__call__`, or if features differ in width.
-        """
-        if not _are_features(a):
-            a = self(a, too_long)
-        if not _are_features(b):
-            b = self(b, too_long)
-        return _cosine_similarity(a, b)
-
 
 def _are_features(items):
     return getattr(items, "ndim", None) == 2
-
-
-def _cosine_similarity(a, b):
-    """[A, E] and [B, E] -> [A, B]."""
-    a = np.asarray(ops.normalize(np.asarray(a, np.float32), epsilon=1e-12))
-    b = np.asarray(ops.normalize(np.asarray(b, np.float32), epsilon=1e-12))
-    if a.shape[1] != b.shape[1]:
-        raise TaskError(f"Features must be [B, E]. Received: {a.shape} and {b.shape}.")
-    return a @ b.T

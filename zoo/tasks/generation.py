@@ -4,13 +4,13 @@ Axes: B texts, K hypotheses of a text, S source tokens, F tokens of a prefix, C 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from keras import ops
 
 from zoo import decoding
-from zoo.decoding import Hypotheses, SearchOptions, SpecialTokens
+from zoo.decoding import Hypotheses, SearchOptions
 from zoo.errors import as_number
 from zoo.tasks import shortlist
 from zoo.tasks.task import TextTask, without_nan
@@ -26,37 +26,24 @@ class Request(NamedTuple):
         rows: list of rows, see `zoo.tasks.padded_batches.pad_and_batch`.
         max_length: maximum number of new tokens; None if it depends on the length of the row.
         options: `zoo.decoding.SearchOptions`.
-        answers: function from the `zoo.decoding.Hypotheses` of each row, [K, ...], to a list of
+        to_answers: function from the `zoo.decoding.Hypotheses` of each row, [K, ...], to a list of
             `zoo.text.answers.ScoredText` for each text.
     """
 
     rows: list
     max_length: int | None
     options: SearchOptions
-    answers: Callable
+    to_answers: Callable
 
 
 class SearchInputs(NamedTuple):
-    """What a batch gives to a search, see `GenerationTask.search`."""
+    """Arguments of `GenerationTask.search` for a batch; no candidates without a prefix."""
 
     tokens: np.ndarray
     max_length: np.ndarray
     buffer_length: int
     prefix: np.ndarray | None = None
     candidates: np.ndarray | None = None
-
-    def prefix_and_candidates(self):
-        """Those of the two that are not None; there are no candidates without a prefix."""
-        return [tensor for tensor in (self.prefix, self.candidates) if tensor is not None]
-
-
-class _Vocabulary(NamedTuple):
-    """The tokens that hypotheses consist of: all, or few candidates, numbered by their places."""
-
-    step: Callable
-    special: SpecialTokens
-    prefix: Any
-    options: SearchOptions
 
 
 class GenerationTask(TextTask):
@@ -69,13 +56,9 @@ class GenerationTask(TextTask):
     - `_start(tokens, length, num_hypotheses)`, the first cache of a search;
     - `_prompt(tokens)`, the prompt of a search; None by default.
 
-    Args:
-        model, special_tokens: see `TextTask`.
-        search_options: dict of fields of `zoo.decoding.SearchOptions`, or None.
-
     Attributes:
         beam_size, length_penalty, search_options: the defaults of all calls.
-        length_offset, early_stopping: see `zoo.decoding`.
+        length_offset, early_stopping: see `zoo.decoding.beam_search`.
     """
 
     beam_size = 1
@@ -87,13 +70,13 @@ class GenerationTask(TextTask):
     def __init__(self, model, special_tokens, search_options=None):
         self.search_options = search_options or {}
         super().__init__(model, special_tokens)
-        self.options()
+        self.options()  # raises an error if one is invalid
 
     def options(self, **search_options):
-        """Returns the checked `zoo.decoding.SearchOptions`.
+        """Returns the checked `zoo.decoding.SearchOptions` of a call.
 
         Args:
-            **search_options: fields, in place of those of the task unless they are None.
+            **search_options: fields that replace those of the task, unless they are None.
         """
         values = dict(self.search_options)
         for name, value in search_options.items():
@@ -106,7 +89,7 @@ class GenerationTask(TextTask):
             penalty = values["repetition_penalty"]
             values["repetition_penalty"] = as_number("repetition_penalty", penalty, float, 1e-3)
         if "suppress_tokens" in values:
-            last = self._tokenizers()[-1].vocab_size - 1
+            last = self._output_tokenizer.vocab_size - 1
             tokens = values["suppress_tokens"]
             ids = {as_number("suppress_tokens", token, int, 0, last) for token in tokens}
             values["suppress_tokens"] = tuple(sorted(ids))
@@ -142,15 +125,16 @@ class GenerationTask(TextTask):
                 inputs.tokens,
                 alpha,
                 inputs.max_length,
-                *inputs.prefix_and_candidates(),
+                inputs.prefix,
+                inputs.candidates,
                 buffer_length=inputs.buffer_length,
                 beam_size=beam_size,
                 best_only=best_only,
                 options=request.options,
             )
 
-        found = self.compute(request.rows, search, request.max_length or 0)
-        return request.answers([Hypotheses(*(array[:n] for array in row)) for row in found])
+        found = self.map_batches(request.rows, search, request.max_length or 0)
+        return request.to_answers([Hypotheses(*(array[:n] for array in row)) for row in found])
 
     def _sample(self, request, n, temperature, top_k, top_p, seed):
         """Samples outputs for each text from the distribution of the model."""
@@ -167,7 +151,7 @@ class GenerationTask(TextTask):
             inputs = self._inputs(batch, request)
             length = inputs.buffer_length
             uniforms = np.zeros((len(inputs.tokens), n, length), np.float32)
-            for row, index in zip(uniforms, batch.indices):  # those of a text depend on it alone
+            for row, index in zip(uniforms, batch.indices):  # the same in any batch
                 row[:] = np.random.default_rng([seed, index]).random((length, n), np.float32).T
             return self.run(
                 self.draw,
@@ -176,13 +160,14 @@ class GenerationTask(TextTask):
                 inputs.max_length,
                 temperature,
                 top_p,
-                *inputs.prefix_and_candidates(),
+                inputs.prefix,
+                inputs.candidates,
                 top_k=top_k,
                 options=request.options,
             )
 
-        found = self.compute(request.rows, draw, request.max_length or 0)
-        return request.answers([Hypotheses(*row) for row in found])
+        found = self.map_batches(request.rows, draw, request.max_length or 0)
+        return request.to_answers([Hypotheses(*row) for row in found])
 
     def search(
         self,
@@ -197,21 +182,15 @@ class GenerationTask(TextTask):
         buffer_length=None,
         best_only=False,
     ):
-        """Beam search as a graph; greedy search if `beam_size` is 1.
+        """Beam search as a graph, or greedy search if `beam_size` is 1.
 
         Args:
-            tokens: int32 [B, S]: each source with its end token, then padding; or prompts, which
-                the model reads at once.
-            alpha: of the length penalty, a scalar tensor.
-            max_length: maximum number of new tokens, including the prefix: an int, a scalar tensor,
-                or int32 [B].
-            prefix: int32 [B, F], see `zoo.decoding.LogitsProcessor`; that of the special tokens by
-                default.
-            candidates: int32 [B, C], the tokens that hypotheses consist of, see
-                `zoo.tasks.shortlist.Shortlist.candidates`; all by default.
+            tokens: int32 [B, S], each source with its end token, then padding; or prompts.
+            alpha, max_length, prefix, buffer_length, best_only: see `zoo.decoding.beam_search`.
+            candidates: int32 [B, C], the only tokens of hypotheses, see `Shortlist.candidates`; all
+                tokens by default.
             beam_size: K.
             options: `zoo.decoding.SearchOptions`.
-            buffer_length, best_only: see `zoo.decoding.beam_search`.
 
         Returns:
             `zoo.decoding.Hypotheses`.
@@ -219,37 +198,43 @@ class GenerationTask(TextTask):
         if buffer_length is None:
             buffer_length = max_length
         cache = self._start(tokens, buffer_length, beam_size)
-        vocabulary = self._vocabulary(prefix, candidates, options)
+        step = self.model.step
+        special = self.special_tokens
+        if candidates is not None:
+            step = self.model.step_among(candidates)
+            special, prefix, options = shortlist.to_places(candidates, special, prefix, options)
         if beam_size == 1:
             found = decoding.greedy_search(
-                vocabulary.step,
+                step,
                 cache,
                 ops.shape(tokens)[0],
-                vocabulary.special,
+                special,
                 max_length,
-                alpha=decoding.LengthPenalty(alpha, self.length_offset),
+                alpha,
+                self.length_offset,
                 buffer_length=buffer_length,
                 prompt=self._prompt(tokens),
-                prefix=vocabulary.prefix,
-                **vocabulary.options._asdict(),
+                prefix=prefix,
+                **options._asdict(),
             )
         else:
             found = decoding.beam_search(
-                vocabulary.step,
+                step,
                 cache,
                 ops.shape(tokens)[0],
-                vocabulary.special,
+                special,
                 max_length,
                 beam_size,
-                alpha=decoding.LengthPenalty(alpha, self.length_offset),
+                alpha,
+                self.length_offset,
                 buffer_length=buffer_length,
                 early_stopping=self.early_stopping,
                 best_only=best_only,
                 prompt=self._prompt(tokens),
-                prefix=vocabulary.prefix,
-                **vocabulary.options._asdict(),
+                prefix=prefix,
+                **options._asdict(),
             )
-        return found if candidates is None else shortlist.as_tokens(found, candidates)
+        return found if candidates is None else shortlist.to_tokens(found, candidates)
 
     def draw(
         self,
@@ -267,42 +252,37 @@ class GenerationTask(TextTask):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
         _, num_hypotheses, length = ops.shape(uniforms)
         cache = self._start(tokens, length, num_hypotheses)
-        vocabulary = self._vocabulary(prefix, candidates, options)
+        step = self.model.step
+        special = self.special_tokens
+        if candidates is not None:
+            step = self.model.step_among(candidates)
+            special, prefix, options = shortlist.to_places(candidates, special, prefix, options)
         found = decoding.sample(
-            vocabulary.step,
+            step,
             cache,
             uniforms,
-            vocabulary.special,
+            special,
             max_length,
             temperature,
             top_k,
             top_p,
             prompt=self._prompt(tokens),
-            prefix=vocabulary.prefix,
-            **vocabulary.options._asdict(),
+            prefix=prefix,
+            **options._asdict(),
         )
-        return found if candidates is None else shortlist.as_tokens(found, candidates)
+        return found if candidates is None else shortlist.to_tokens(found, candidates)
 
     def _prompt(self, tokens):
         return None
 
-    def _vocabulary(self, prefix, candidates, options):
-        if candidates is None:
-            return _Vocabulary(self.model.step, self.special_tokens, prefix, options)
-        special, prefix, suppressed = shortlist.as_places(
-            candidates, self.special_tokens, prefix, options.suppress_tokens
-        )
-        options = options._replace(suppress_tokens=suppressed)
-        return _Vocabulary(self.model.step_among(candidates), special, prefix, options)
-
     def _scored(self, hypotheses, prompt=()):
-        """The `ScoredText` of each of the `Hypotheses` [K, ...] that continue a prompt."""
+        """The `ScoredText` of each hypothesis [K, ...], after its prompt."""
         special = self.special_tokens
         control = {special.start, special.end, special.pad}
         exists = np.isfinite(hypotheses.log_probs)
         rows = []
         for tokens in hypotheses.tokens[exists].tolist():
             rows.append([token for token in (*prompt, *tokens) if token not in control])
-        texts = self._tokenizers()[-1].decode(rows)
+        texts = self._output_tokenizer.decode(rows)
         scores = hypotheses.scores[exists].tolist()
         return [ScoredText(text, score) for text, score in zip(texts, scores)]

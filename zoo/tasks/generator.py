@@ -1,7 +1,6 @@
 """Text generation with a causal language model.
 
-Axes: B texts, K hypotheses of a text. A text to be continued consists of P tokens of a prompt,
-which the model reads at once, and of F tokens of a prefix, with which the hypotheses begin.
+Axes: B texts, P tokens of a prompt, F tokens of a prefix.
 """
 
 import keras
@@ -20,7 +19,7 @@ class TextGenerator(GenerationTask):
     """A causal language model together with its tokenizer.
 
     Args:
-        model: `zoo.models.CausalLM`. Another one may be assigned later.
+        model: `zoo.models.CausalLM`.
         tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` or
             `zoo.text.library_tokenizer.LibraryTokenizer`.
         special_tokens: `zoo.decoding.SpecialTokens`.
@@ -50,26 +49,11 @@ class TextGenerator(GenerationTask):
         super().__init__(model, special_tokens, search_options)
 
     def __call__(
-        self,
-        prompts,
-        max_new_tokens=None,
-        beam_size=None,
-        length_penalty=None,
-        **search_options,
+        self, prompts, beam_size=None, length_penalty=None, max_new_tokens=None, **search_options
     ):
         """Returns each prompt with its best continuation: a list of str.
 
-        Args:
-            prompts: list of str, which may be empty.
-            max_new_tokens: maximum number of new tokens; by default 64, or as many as fit. Scores
-                and the length penalty are those of the new tokens.
-            beam_size, length_penalty: see `n_best`.
-            **search_options: fields of `zoo.decoding.SearchOptions`; by default those of the
-                generator.
-
-        Raises:
-            TaskError: if a prompt and its new tokens exceed the model's `max_length`, an option is
-                invalid or outputs are NaN.
+        The arguments and errors are those of `n_best`.
         """
         request = self._request(prompts, max_new_tokens, search_options)
         answers = self._n_best(request, 1, beam_size, length_penalty)
@@ -87,16 +71,21 @@ class TextGenerator(GenerationTask):
         """Returns each prompt with its n best continuations, by beam search.
 
         Args:
+            prompts: list of str, which may be empty.
             n: number of continuations of each prompt.
             beam_size: number of hypotheses, from `n` to 1,000; 1 is greedy search. By default `n`.
             length_penalty: see `zoo.decoding.length_penalty`; by default 0.
-            prompts, max_new_tokens, **search_options: see `__call__`.
+            max_new_tokens: maximum number of new tokens; by default 64, or as many as fit. Scores
+                and the length penalty are those of the new tokens.
+            **search_options: fields of `zoo.decoding.SearchOptions`; by default those of the
+                generator.
 
         Returns:
             For each prompt a list of `zoo.text.answers.ScoredText`, the best first.
 
         Raises:
-            TaskError: see `__call__`.
+            TaskError: if a prompt and its new tokens exceed the model's `max_length`, an option is
+                invalid or outputs are NaN.
         """
         request = self._request(prompts, max_new_tokens, search_options)
         return self._n_best(request, n, beam_size, length_penalty)
@@ -112,33 +101,31 @@ class TextGenerator(GenerationTask):
         max_new_tokens=None,
         **search_options,
     ):
-        """Returns each prompt with continuations drawn from the distribution of the model.
+        """Returns each prompt with n continuations drawn from the distribution of the model.
 
         Args:
-            n: number of samples of each prompt.
             temperature: at least 0.001; values below 1 make likely tokens more likely.
             top_k: if given, samples from the k most likely tokens only.
             top_p: if given, samples from the most likely tokens with this total probability only.
-            seed: random seed. The samples of a prompt depend on it and on the number of prompts
-                before it.
-            prompts, max_new_tokens, **search_options: see `__call__`.
+            seed: random seed. The random numbers for prompt i depend on `seed` and i only.
+            prompts, n, max_new_tokens, **search_options: see `n_best`.
 
         Returns:
             See `n_best`; scores are log-probabilities.
-
-        Raises:
-            TaskError: see `__call__`.
         """
         request = self._request(prompts, max_new_tokens, search_options)
         return self._sample(request, n, temperature, top_k, top_p, seed)
 
     def max_prompt_length(self, max_new_tokens=None):
-        """The maximum number of tokens of a prompt, including the start token."""
-        return self.model.max_length + 1 - (max_new_tokens or 1)  # the last new token is not read
+        """The maximum number of tokens of a prompt, including the start token.
+
+        The model reads the prompt and all new tokens but the last.
+        """
+        return self.model.max_length + 1 - (max_new_tokens or 1)
 
     def num_new(self, length, most):
         """The number of new tokens of a prompt of `length` tokens: `most`, or as many as fit."""
-        return min(most, self.max_prompt_length() + 1 - length)
+        return min(most, self.model.max_length + 1 - length)
 
     def _start(self, prompt, length, num_hypotheses):
         """The cache after all tokens of the prompt but the last, for `length` more."""
@@ -149,20 +136,29 @@ class TextGenerator(GenerationTask):
         return tokens
 
     def _inputs(self, batch, request):
+        """Cuts each text into a prompt and a prefix of the hypotheses; see `prompt_length`.
+
+        A text of 40 tokens, for example, is padded to 64 tokens::
+
+            token   0 ... 31         32           33 ... 39   40 ... 63
+                    read at once     first step   prefix      padding
+                    |--- prompt, P = 33 ------|   |--- F = 31 --------|
+
+        With 64 new tokens, its hypotheses have at most 7 + 64 tokens, in a buffer for 31 + 64.
+        """
         [tokens] = batch.tokens  # [B, P + F]
-        width = tokens.shape[1]
-        size = prompt_length(width)  # P
-        prefix = tokens[:, size:]
-        prefix = np.pad(prefix, [(0, 0), (0, 1)], constant_values=self.special_tokens.pad)
-        most = request.max_length
-        max_length = np.ones(len(tokens), np.int32)  # of rows without a prompt
+        size = prompt_length(tokens.shape[1])  # P
+        prefix = tokens[:, size:]  # [B, F]
+        buffer_length = prefix.shape[1] + request.max_length
+        max_length = np.ones(len(tokens), np.int32)  # 1 for rows of padding
         for row, length in enumerate(batch.lengths):
-            max_length[row] = length - size + self.num_new(length, most)
+            max_length[row] = length - size + self.num_new(length, request.max_length)
         return SearchInputs(
             tokens=tokens[:, :size],
             max_length=max_length,
-            buffer_length=padded_length(width - size + most, self.model.max_length + 1 - size),
-            prefix=prefix,
+            buffer_length=padded_length(buffer_length, self.model.max_length + 1 - size),
+            # with a column of padding, since a prefix cannot be empty
+            prefix=np.pad(prefix, [(0, 0), (0, 1)], constant_values=self.special_tokens.pad),
         )
 
     def _request(self, prompts, max_new_tokens, search_options):
@@ -172,7 +168,7 @@ class TextGenerator(GenerationTask):
         encoded = encode(
             self.tokenizer,
             prompts,
-            self.max_prompt_length(max_new_tokens) + 1,
+            self.max_prompt_length(max_new_tokens) + 1,  # with the end token
             special.end,
             prefix=[special.start] if self.add_start_token else [],
             name="Prompt {}",
@@ -180,24 +176,24 @@ class TextGenerator(GenerationTask):
         )
         rows = [row[:-1] or [special.start] for row in encoded]
 
-        def answers(hypotheses):
-            return [
-                self._scored(found, prompt=row[: prompt_length(len(row))])
-                for found, row in zip(hypotheses, rows)
-            ]
+        def to_answers(hypotheses):
+            answers = []
+            for found, row in zip(hypotheses, rows):
+                answers.append(self._scored(found, prompt=row[: prompt_length(len(row))]))
+            return answers
 
         return Request(
             rows=[[row] for row in rows],
             max_length=max_new_tokens or NEW_TOKENS,
             options=self.options(**search_options),
-            answers=answers,
+            to_answers=to_answers,
         )
 
 
 def prompt_length(length):
-    """How many of the tokens of a text are its prompt, which the model reads at once.
+    """How many tokens of a text are its prompt; the others are a prefix of the hypotheses.
 
-    It is one of a few numbers, so that few functions are compiled. The other tokens are the prefix
-    of the hypotheses.
+    The model reads all tokens of the prompt but the last at once. Their number is 0 or one of
+    `LENGTHS`, so that few functions are compiled.
     """
     return 1 + max(number for number in (0, *LENGTHS) if number < length)

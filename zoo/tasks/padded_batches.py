@@ -8,21 +8,21 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# Sequences are padded to the next of these lengths, and batches to the next of these numbers of
-# rows. Buffers for hypotheses have one of these lengths too, whatever `max_length` is.
+# Sequences, and buffers for hypotheses, are padded to the next of these lengths, and batches to the
+# next of these numbers of rows.
 LENGTHS = tuple(16 * 2**n for n in range(16))
 BATCH_SIZES = (1, 8, 32)
 TOKENS_IN_BATCH = 4096  # padded tokens; batches of long rows have fewer rows
-ON_GPUS = 8  # times as many rows and tokens are in the largest batches on GPUs
+GPU_FACTOR = 8  # of rows and tokens in the largest batches on GPUs
 
 
 class Batch(NamedTuple):
     """Rows of tokens that are computed together.
 
     Fields:
-        indices: of the rows; the arrays have one of a few numbers of rows, the last without a text.
-        lengths: of the rows: of each the number of tokens of its longest sequence.
-        tokens: int32 [B, T] of each sequence of a row, such as source and target.
+        indices: places of the rows in the input. The arrays may have additional rows, of padding.
+        lengths: the length of the longest sequence of each row.
+        tokens: an array int32 [B, T] for each sequence of a row, such as source and target.
     """
 
     indices: list
@@ -36,9 +36,9 @@ def pad_and_batch(rows, special, max_length, buffer_length=0):
     Args:
         rows: list of rows, each a list of sequences of tokens, such as source and target.
         special: `zoo.decoding.SpecialTokens`.
-        max_length: that of the model, which limits the padded length.
-        buffer_length: memory is needed for this number of tokens, if that is more than the padded
-            length.
+        max_length: maximum padded length, that of the model.
+        buffer_length: minimum number of tokens to count per row when choosing the batch size, for
+            the memory of new tokens.
 
     Returns:
         A list of `Batch`.
@@ -46,8 +46,8 @@ def pad_and_batch(rows, special, max_length, buffer_length=0):
     batch_sizes = BATCH_SIZES
     tokens_in_batch = TOKENS_IN_BATCH
     if tf.config.list_logical_devices("GPU"):
-        batch_sizes = (*batch_sizes, ON_GPUS * batch_sizes[-1])
-        tokens_in_batch = ON_GPUS * tokens_in_batch
+        batch_sizes = (*batch_sizes, GPU_FACTOR * batch_sizes[-1])
+        tokens_in_batch = GPU_FACTOR * tokens_in_batch
 
     lengths = [max(map(len, row)) for row in rows]
     by_width = {}
@@ -80,7 +80,7 @@ def padded_length(length, limit):
 def _padded(sequences, shape, special):
     """Lists of tokens -> int32 of a shape [B, T]."""
     array = np.full(shape, special.pad, np.int32)
-    array[:, 0] = special.end  # of rows without a text
+    array[:, 0] = special.end  # so that no row is empty
     for row, sequence in zip(array, sequences):
         row[: len(sequence)] = sequence
     return array

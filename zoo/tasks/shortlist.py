@@ -33,16 +33,19 @@ class Shortlist:
     shared: bool
 
     def candidates(self, source, prefix, special, suppressed):
-        """Returns the tokens that each translation consists of: int32 [B, C].
+        """Returns the tokens that each translation may consist of.
 
         Args:
             source: int [B, S].
             prefix: int [B, F], the tokens that the translations begin with, and padding.
             special: `zoo.decoding.SpecialTokens`.
-            suppressed: the tokens that are never generated. These and the special tokens are the
-                first of each row; rows are filled up with padding.
+            suppressed: the tokens that are never generated.
+
+        Returns:
+            int32 [B, C]. Each row begins with the special and the suppressed tokens, and is filled
+            up with padding.
         """
-        control = _control(special, suppressed)
+        reserved = _reserved(special, suppressed)
         rows = []
         for source_tokens, prefix_tokens in zip(source, prefix):
             source_tokens = np.unique(source_tokens)
@@ -51,7 +54,7 @@ class Shortlist:
                 parts.append(self.tokens[self.offsets[id] : self.offsets[id + 1]])
             if self.shared:
                 parts.append(source_tokens)
-            rows.append([*control, *np.setdiff1d(np.concatenate(parts), control)])
+            rows.append([*reserved, *np.setdiff1d(np.concatenate(parts), reserved)])
         size = padded_length(max(map(len, rows)), np.inf)
         candidates = np.full((len(rows), size), special.pad, np.int32)
         for filled, row in zip(candidates, rows):
@@ -59,32 +62,35 @@ class Shortlist:
         return candidates
 
 
-def as_places(candidates, special, prefix, suppressed):
-    """Converts tokens to their places among candidates.
+def to_places(candidates, special, prefix, options):
+    """Converts the tokens of a search to their places among candidates.
 
     Args:
         candidates: int32 [B, C].
-        special, prefix, suppressed: see `Shortlist.candidates`.
+        special: `zoo.decoding.SpecialTokens`.
+        prefix: int32 [B, F].
+        options: `zoo.decoding.SearchOptions`.
 
     Returns:
-        (special tokens, prefix, suppressed tokens).
+        (special tokens, prefix, options).
     """
-    control = _control(special, suppressed)
+    reserved = _reserved(special, options.suppress_tokens)
+    suppressed = tuple(map(reserved.index, options.suppress_tokens))
     special = SpecialTokens(
-        start=control.index(special.start),
-        end=control.index(special.end),
-        pad=control.index(special.pad),
+        start=reserved.index(special.start),
+        end=reserved.index(special.end),
+        pad=reserved.index(special.pad),
     )
     prefix = ops.argmax(candidates[:, None] == prefix[..., None], axis=-1)  # [B, F]
-    return special, ops.cast(prefix, "int32"), tuple(map(control.index, suppressed))
+    return special, ops.cast(prefix, "int32"), options._replace(suppress_tokens=suppressed)
 
 
-def as_tokens(hypotheses, candidates):
-    """Converts `zoo.decoding.Hypotheses` of places among candidates [B, C] to those of tokens."""
+def to_tokens(hypotheses, candidates):
+    """Converts places among candidates [B, C] in `zoo.decoding.Hypotheses` to tokens."""
     tokens = ops.take_along_axis(candidates[:, None], hypotheses.tokens, axis=-1)  # [B, K, T]
     return hypotheses._replace(tokens=tokens)
 
 
-def _control(special, suppressed):
-    """The first of all candidates."""
+def _reserved(special, suppressed):
+    """The tokens that each row of candidates begins with."""
     return list(dict.fromkeys((special.start, special.end, special.pad, *suppressed)))

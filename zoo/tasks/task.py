@@ -1,9 +1,8 @@
-"""The base classes of what `zoo.load` returns."""
+"""The base classes of tasks."""
 
 import contextlib
 import functools
 import json
-import operator
 import pathlib
 import tempfile
 import threading
@@ -21,20 +20,20 @@ from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 
 MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote
 WEIGHTS = "model.weights.h5"  # in a `MODEL_FILE`
-JIT_COMPILE = True  # by XLA; False for all functions, exported ones as well
-MAX_FUNCTIONS = 32  # that a task keeps, the last used ones
+JIT_COMPILE = True  # False disables XLA for all tasks, also in exports
+MAX_FUNCTIONS = 32  # that a task keeps: those used last
 _lock = threading.Lock()
 
 
 class Task:
-    """A model together with everything that is needed to use it, which can be saved and loaded.
+    """Base class of tasks, which can be called, saved and loaded.
 
     Class attributes:
         description_file: name of its JSON file.
         verb: the command of ``python -m zoo`` that uses it.
-        tokenizer_names: {attribute: name of that tokenizer's files, see `save_tokenizer`}.
-        saved_arguments: names of constructor arguments that are attributes and are saved.
-        graph_constants: names of attributes that compiled functions read when they are traced.
+        tokenizer_names: {attribute: name of the tokenizer in file names}.
+        saved_arguments: names of constructor arguments that are saved in the JSON file.
+        graph_constants: names of attributes that functions read when they are traced.
 
     Attributes:
         model: Keras model. It can be replaced by another one that fits.
@@ -44,7 +43,7 @@ class Task:
     """
 
     description_file = None
-    verb = "export"
+    verb = None
     tokenizer_names = {}
     saved_arguments = ()
     graph_constants = ()
@@ -60,16 +59,16 @@ class Task:
 
     @model.setter
     def model(self, model):
-        self.check(model)
+        self.check_model(model)
         self._model = model
         self.engine = None  # it computes the old model
-        self._variables = []  # of the model when the functions were traced
         self._drop_functions()
 
     def _drop_functions(self):
+        self._weights = self.model.weights  # that the functions read
         self._function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
 
-    def check(self, model):
+    def check_model(self, model):
         """Raises `TaskError` if a model does not fit."""
 
     def description(self):
@@ -79,7 +78,7 @@ class Task:
     @classmethod
     def from_description(cls, description, model, *parts, **others):
         """Creates a task from its description, its model and other arguments."""
-        # Earlier versions saved fewer arguments: without the others, which had their defaults.
+        # Arguments that an earlier version did not save keep their defaults.
         saved = {name: description[name] for name in cls.saved_arguments if name in description}
         return cls(model, *parts, **others, **saved)
 
@@ -95,9 +94,7 @@ class Task:
 
     @classmethod
     def load(cls, folder, **arguments):
-        """Loads a folder that `save` wrote; `arguments` of the model, such as `dtype`, override
-        its own.
-        """
+        """Loads a folder that `save` wrote; `arguments` of the model replace its own."""
         folder = pathlib.Path(folder)
         description = json.loads((folder / cls.description_file).read_text())
         if "first" in description.get("special_tokens", {}):
@@ -111,17 +108,23 @@ class Task:
         task.run_folder = folder
         return task
 
-    def run(self, graph, *tensors, specs=None, **constants):
-        """Computes ``graph(*tensors, **constants)`` in a `tf.function`; returns arrays.
+    def run(self, function, *tensors, specs=None, **constants):
+        """Calls a function of tensors as a graph, and returns arrays.
 
-        It is traced once for each combination of constants and of shapes, or of `specs`, a
-        `tf.TensorSpec` for each tensor. New values of the model's variables take effect
-        immediately; if the variables are replaced, as by `enable_lora`, it is traced again.
+        The function is traced once for each combination of shapes and constants. New values of the
+        model's variables take effect immediately; if the variables are replaced, as by
+        `enable_lora`, it is traced again.
+
+        Args:
+            function: called as ``function(*tensors, **constants)``.
+            *tensors: arrays; None at the end is left out.
+            specs: a `tf.TensorSpec` for each tensor; by default their own shapes and dtypes.
+            **constants: hashable arguments.
 
         Raises:
             TaskError: if the tensors do not fit `specs`, or the model computes NaN.
         """
-        tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        tensors = [tf.convert_to_tensor(tensor) for tensor in tensors if tensor is not None]
         received = tuple(tf.TensorSpec.from_tensor(tensor) for tensor in tensors)
         if specs is None:
             specs = received
@@ -132,15 +135,10 @@ class Task:
         jit_compile = self.jit_compile and JIT_COMPILE
         attributes = tuple(getattr(self, name) for name in self.graph_constants)
         with _lock:
-            weights = self.model.weights
-            are_replaced = len(weights) != len(self._variables) or any(
-                map(operator.is_not, weights, self._variables)
-            )
-            if are_replaced:
-                self._variables = weights
+            if list(map(id, self.model.weights)) != list(map(id, self._weights)):
                 self._drop_functions()
-            function = self._function(graph, specs, jit_compile, attributes, **constants)
-        return without_nan(keras.tree.map_structure(np.asarray, function(*tensors)))
+            compiled = self._function(function, specs, jit_compile, attributes, **constants)
+        return without_nan(keras.tree.map_structure(np.asarray, compiled(*tensors)))
 
 
 def _described(specs):
@@ -150,12 +148,8 @@ def _described(specs):
 class TextTask(Task):
     """Base class of tasks whose inputs are texts.
 
-    Args:
-        model: see `Task`.
-        special_tokens: `zoo.decoding.SpecialTokens`.
-
     Attributes:
-        special_tokens: as given.
+        special_tokens: `zoo.decoding.SpecialTokens`.
         jit_compile: whether XLA compiles the functions that call the model, True by default.
             Compiling takes seconds for each padded shape, and saves time after some batches of that
             shape. Without it, results may differ by rounding.
@@ -164,7 +158,7 @@ class TextTask(Task):
     jit_compile = True
 
     def __init__(self, model, special_tokens):
-        limit = self._tokenizers()[-1].vocab_size - 1
+        limit = self._output_tokenizer.vocab_size - 1
         if not isinstance(special_tokens.prefix, (list, tuple)):
             raise TaskError(
                 "special_tokens.prefix must be a tuple of token ids. "
@@ -181,17 +175,20 @@ class TextTask(Task):
         )
         super().__init__(model)
 
-    def _tokenizers(self):
-        return [getattr(self, name) for name in self.tokenizer_names]
+    @property
+    def _output_tokenizer(self):
+        """The tokenizer of generated texts, or the only one."""
+        return getattr(self, list(self.tokenizer_names)[-1])
 
-    def check(self, model):
-        for name, tokenizer in zip(self.tokenizer_names, self._tokenizers()):
+    def check_model(self, model):
+        for name in self.tokenizer_names:
+            found = getattr(self, name).vocab_size
             side = name.removesuffix("tokenizer")  # "source_", "target_" or ""
-            vocab_size = getattr(model, f"{side}vocab_size")
-            if vocab_size != tokenizer.vocab_size:
+            expected = getattr(model, f"{side}vocab_size")
+            if found != expected:
                 raise TaskError(
-                    f"The model has {vocab_size} {side.replace('_', ' ')}tokens. "
-                    f"Received a tokenizer with {tokenizer.vocab_size} tokens."
+                    f"The model has {expected} {side.replace('_', ' ')}tokens. "
+                    f"Received a tokenizer with {found} tokens."
                 )
         pad = self.special_tokens.pad
         if getattr(model, "pad_id", pad) != pad:  # a language model has none
@@ -210,7 +207,7 @@ class TextTask(Task):
             description, model, *tokenizers, special_tokens=special_tokens
         )
 
-    def compute(self, rows, function, buffer_length=0):
+    def map_batches(self, rows, function, buffer_length=0):
         """Applies a function to all rows of tokens, in batches.
 
         Args:
@@ -218,7 +215,7 @@ class TextTask(Task):
             function: from a `zoo.tasks.padded_batches.Batch` to arrays [B, ...].
 
         Returns:
-            For each row a tuple of its part of the arrays.
+            For each row a tuple of its rows of the arrays.
         """
         batches = pad_and_batch(rows, self.special_tokens, self.model.max_length, buffer_length)
         results = [None] * len(rows)
@@ -242,21 +239,22 @@ def without_nan(outputs):
     return outputs
 
 
-def _compiled(graph, specs, jit_compile, attributes, **constants):
+def _compiled(function, specs, jit_compile, attributes, **constants):
     """A function of tensors that fit `specs`; the first call traces it.
 
-    It does not look for a trace that fits, which would take about 1 ms in each call. `attributes`,
-    the values of `graph_constants`, belong to the key of the cache only.
+    A `tf.function` with several traces would look for one that fits, which takes about 1 ms in each
+    call.
     """
-    function = tf.function(
-        lambda *tensors: graph(*tensors, **constants), autograph=False, jit_compile=jit_compile
+    del attributes  # the values of `graph_constants` are only a part of the key of the cache
+    graph = tf.function(
+        lambda *tensors: function(*tensors, **constants), autograph=False, jit_compile=jit_compile
     )
-    traced = functools.cache(lambda: function.get_concrete_function(*specs))
+    traced = functools.cache(lambda: graph.get_concrete_function(*specs))
     return lambda *tensors: traced()(*tensors)
 
 
 def read_config(path):
-    """The content of config.json in a .keras file: class, arguments and shapes of the model."""
+    """Reads config.json in a .keras file: class, arguments and shapes of the model."""
     with zipfile.ZipFile(path) as archive:
         return json.loads(archive.read("config.json"))
 

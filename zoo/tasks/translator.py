@@ -22,23 +22,22 @@ class Translator(GenerationTask):
     """A translation model together with its tokenizers and its default search options.
 
     Args:
-        model: `zoo.models.Transformer`. Another one may be assigned later.
+        model: `zoo.models.Transformer`.
         source_tokenizer: `zoo.text.sentencepiece.SentencePieceTokenizer` of the source language.
         target_tokenizer: of the target language.
         beam_size: number of hypotheses of beam search; 1 is greedy search.
         length_penalty: see `zoo.decoding.length_penalty`; 0 favors short translations.
         special_tokens: `zoo.decoding.SpecialTokens`. Its `prefix` is not part of translations.
-        length_offset: see `zoo.decoding.LengthPenalty`.
+        length_offset: see `zoo.decoding.length_penalty`.
         early_stopping: see `zoo.decoding.beam_search`.
         max_length: maximum number of tokens of a translation; by default twice the length to which
             the source is padded: 16, 32, 64, ...
         search_options: dict of fields of `zoo.decoding.SearchOptions`, the defaults of all calls.
 
     Attributes:
-        engine: function that searches in place of the model, see `zoo.load`; it must be
-            thread-safe. None by default.
-        shortlist: `zoo.tasks.shortlist.Shortlist`, which limits the tokens of translations. None by
-            default; it is not saved.
+        engine: thread-safe function that searches in place of the model, see `zoo.load`.
+        shortlist: `zoo.tasks.shortlist.Shortlist`, which limits the tokens of translations; it is
+            not saved.
 
     Raises:
         TaskError: if model, tokenizers and special tokens do not match, or an option is invalid.
@@ -90,39 +89,23 @@ class Translator(GenerationTask):
     @shortlist.setter
     def shortlist(self, shortlist):
         self._shortlist = shortlist
-        self.engine = None  # it has none
+        self.engine = None  # engines do not support shortlists
 
     def __call__(
         self,
         texts,
-        sentences=True,
         beam_size=None,
         length_penalty=None,
         max_length=None,
         too_long="error",
+        sentences=True,
         target_prefix=None,
         **search_options,
     ):
         """Returns the best translation of each text, a list of str.
 
-        Args:
-            texts: list of str; an empty text gives an empty translation.
-            sentences: whether to translate each sentence and line separately and to keep the layout
-                between them, see `zoo.text.layout.split_sentences`. If False, the default of
-                `n_best` and `sample`, each text is translated as a whole. A text of several parts
-                has one translation: the best of each part, with the sum of their scores.
-            beam_size, length_penalty: see `n_best`.
-            max_length: maximum number of target tokens; by default that of the translator.
-            too_long: "error"; or "split", to translate a text, or a sentence, that is too long for
-                the model in parts and to keep the space between them.
-            target_prefix: beginning of the translations, normalized by the tokenizer: a str, or a
-                list with one for each text. It counts towards `max_length`, but not for the score
-                and the length penalty. An empty text stays empty.
-            **search_options: fields of `zoo.decoding.SearchOptions`; by default those of the
-                translator.
-
-        Raises:
-            TaskError: if a text is too long, an option is invalid or outputs are NaN.
+        By default, each sentence of a text is translated separately, unlike in `n_best`. The
+        arguments and errors are those of `n_best`.
         """
         request = self._request(
             texts, max_length, too_long, sentences, target_prefix, search_options
@@ -144,18 +127,31 @@ class Translator(GenerationTask):
     ):
         """Returns the n best translations of each text, by beam search.
 
+        By default, each text is translated as a whole.
+
         Args:
+            texts: list of str; an empty text gives an empty translation.
             n: number of translations of each text.
             beam_size: number of hypotheses, from `n` to 1,000; 1 is greedy search. By default that
                 of the translator, or `n` if that is larger.
             length_penalty: see `zoo.decoding.length_penalty`; by default that of the translator.
-            texts, max_length, too_long, sentences, target_prefix, **search_options: see `__call__`.
+            max_length: maximum number of target tokens; by default that of the translator.
+            too_long: "error"; or "split", to translate a text, or a sentence, that is too long for
+                the model in parts and to keep the space between them.
+            sentences: whether to translate each sentence and line separately and to keep the layout
+                between them, see `zoo.text.layout.split_sentences`. A text of several parts has one
+                translation: the best of each part, with the sum of their scores.
+            target_prefix: beginning of the translations, normalized by the tokenizer: a str, or a
+                list with one for each text. It counts towards `max_length`, but not for the score
+                and the length penalty. An empty text stays empty.
+            **search_options: fields of `zoo.decoding.SearchOptions`; by default those of the
+                translator.
 
         Returns:
             For each text a list of `zoo.text.answers.ScoredText`, the best first.
 
         Raises:
-            TaskError: see `__call__`.
+            TaskError: if a text is too long, an option is invalid or outputs are NaN.
         """
         request = self._request(
             texts, max_length, too_long, sentences, target_prefix, search_options
@@ -176,22 +172,19 @@ class Translator(GenerationTask):
         target_prefix=None,
         **search_options,
     ):
-        """Samples translations of each text from the distribution of the model.
+        """Draws n translations of each text from the distribution of the model.
+
+        By default, each text is translated as a whole.
 
         Args:
-            n: number of samples of each text.
-            temperature: at least 0.001; values below 1 make likely tokens more likely.
-            top_k: if given, samples from the k most likely tokens only.
-            top_p: if given, samples from the most likely tokens with this total probability only.
-            seed: random seed. The samples of a text depend on it and on the number of texts, or
-                parts of split texts, before it, not counting those that are left empty.
-            texts, max_length, too_long, sentences, target_prefix, **search_options: see `__call__`.
+            temperature, top_k, top_p: see `zoo.tasks.generator.TextGenerator.sample`.
+            seed: random seed. The random numbers for text i depend on `seed` and i only, where
+                empty texts do not count, but each part of a text that is split does.
+            texts, n, max_length, too_long, sentences, target_prefix, **search_options: see
+                `n_best`.
 
         Returns:
             See `n_best`; scores are log-probabilities.
-
-        Raises:
-            TaskError: see `__call__`.
         """
         request = self._request(
             texts, max_length, too_long, sentences, target_prefix, search_options
@@ -199,13 +192,13 @@ class Translator(GenerationTask):
         return self._sample(request, n, temperature, top_k, top_p, seed)
 
     def score(self, texts, translations):
-        """Returns the log-probability of the given translation of each text.
+        """Returns the log-probability of a translation of each text, with its end token.
 
         Args:
             texts, translations: lists of str of the same length.
 
         Returns:
-            list of float, sums over the tokens, including the end token.
+            list of float.
 
         Raises:
             TaskError: if the lists differ in length, a text is too long, or outputs are NaN.
@@ -215,7 +208,7 @@ class Translator(GenerationTask):
             return [self.run(self.log_probs, *batch.tokens)]
 
         pairs = self._pairs(texts, translations)
-        return [float(score) for (score,) in self.compute(pairs, log_probs)]
+        return [float(score) for (score,) in self.map_batches(pairs, log_probs)]
 
     def alignment(self, text, translation=None):
         """Returns the `Alignment` of a text and a translation, by default that of the model.
@@ -233,8 +226,8 @@ class Translator(GenerationTask):
             target=self.target_tokenizer.pieces(target),
         )
 
-    def check(self, model):
-        super().check(model)
+    def check_model(self, model):
+        super().check_model(model)
         if self.max_length is not None:
             as_number("max_length", self.max_length, int, 1, model.max_length)
 
@@ -247,10 +240,10 @@ class Translator(GenerationTask):
         inputs = {"source": source, "target": self._shifted(target)}
         logits = tf.cast(self.model(inputs, training=False), tf.float32)  # [B, T, V]
         log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(target, logits)  # [B, T]
-        counts = target != self.special_tokens.pad
+        is_scored = target != self.special_tokens.pad  # [B, T]
         if self.special_tokens.prefix:  # its probability is one
-            counts &= tf.range(tf.shape(target)[1]) >= len(self.special_tokens.prefix)
-        return tf.reduce_sum(tf.where(counts, log_probs, 0.0), axis=1)
+            is_scored &= tf.range(tf.shape(target)[1]) >= len(self.special_tokens.prefix)
+        return tf.reduce_sum(tf.where(is_scored, log_probs, 0.0), axis=1)
 
     def attention(self, source, target):
         """The attention weights as a graph, the mean of blocks and heads: float32 [B, T, S].
@@ -301,59 +294,54 @@ class Translator(GenerationTask):
         layouts, sources = encode_parts(
             self.source_tokenizer, texts, limit, special.end, too_long, sentences
         )
-        counts = [len(fields) // 2 for fields in layouts]  # of the parts of a text
+        # A layout is [space, part, space, part, ..., space].
+        num_parts = [len(layout) // 2 for layout in layouts]
+        rows = [[source] for source in sources]
+        if target_prefix or self.shortlist is not None:
+            prefixes = self._prefixes(target_prefix, num_parts, max_length or limit)
+            rows = [[source, prefix] for source, prefix in zip(sources, prefixes)]
 
-        def answers(hypotheses):
+        def to_answers(hypotheses):
             parts = []
             for found in hypotheses:
                 tokens = found.tokens[:, len(special.prefix) :]
                 parts.append(self._scored(found._replace(tokens=tokens)))
             remaining = iter(parts)
-            return [
-                join_parts(fields, list(itertools.islice(remaining, count)))
-                for fields, count in zip(layouts, counts)
-            ]
+            answers = []
+            for layout, count in zip(layouts, num_parts):
+                answers.append(join_parts(layout, list(itertools.islice(remaining, count))))
+            return answers
 
-        return Request(
-            rows=self._rows(sources, counts, target_prefix, max_length),
-            max_length=max_length,
-            options=self.options(**search_options),
-            answers=answers,
-        )
+        return Request(rows, max_length, self.options(**search_options), to_answers)
 
-    def _rows(self, sources, counts, target_prefix, max_length):
-        """The sequences of each part: its source, and the tokens that its translation begins with.
-
-        `counts` are the numbers of parts of the texts; the first part of each has the prefix.
-        """
-        if not target_prefix and self.shortlist is None:
-            return [[source] for source in sources]
+    def _prefixes(self, target_prefix, num_parts, max_length):
+        """The tokens that the translation of each part of each text begins with."""
         special = self.special_tokens
         tokenizer = self.target_tokenizer
         texts = target_prefix or ""
         if isinstance(texts, str):
-            texts = [texts] * len(counts)
+            texts = [texts] * len(num_parts)
         encoded = encode(
             tokenizer,
             texts,
-            max_length or self.model.max_length,
+            max_length,
             special.end,
             prefix=special.prefix,
             name="The target_prefix of text {}",
         )
-        if len(encoded) != len(counts) or any(tokenizer.unknown in row for row in encoded):
+        if len(encoded) != len(num_parts) or any(tokenizer.unknown in row for row in encoded):
             raise TaskError(
                 "target_prefix must be a str, or a list with one for each text, of characters in "
                 "the vocabulary of the tokenizer. Received: "
-                f"target_prefix={target_prefix!r} for {len(counts)} texts."
+                f"target_prefix={target_prefix!r} for {len(num_parts)} texts."
             )
-        empty = [*special.prefix] or [special.pad]
+        no_prefix = list(special.prefix) or [special.pad]  # a row of tokens cannot be empty
         prefixes = []
-        for row, count in zip(encoded, counts):
+        for row, count in zip(encoded, num_parts):
             if count:
-                prefixes.append(row[:-1] or empty)
-                prefixes += [empty] * (count - 1)
-        return [[source, prefix] for source, prefix in zip(sources, prefixes)]
+                prefixes.append(row[:-1] or no_prefix)  # without the end token
+                prefixes += [no_prefix] * (count - 1)
+        return prefixes
 
     def _pairs(self, texts, translations):
         """(source tokens, target tokens) of each text."""
