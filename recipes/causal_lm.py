@@ -15,7 +15,7 @@ import dataclasses
 import pathlib
 from typing import Literal
 
-from zoo.training.recipe import run_recipe
+from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
 
 import zoo
 from zoo.data import plain_text
@@ -37,7 +37,7 @@ from zoo.training.settings import (
 
 @dataclasses.dataclass(frozen=True)
 class Config(RunSettings):
-    """Hyperparameters and their default values, which --help describes."""
+    """Hyperparameters of the recipe; ``--help`` describes each of them."""
 
     dataset: Literal["zoo"] = "zoo"
     """Built-in text: the documentation and source code of this project; without --text."""
@@ -46,22 +46,22 @@ class Config(RunSettings):
 
     tokenizer: TokenizerKind = "bpe"
     vocab_size: int = 2000
-    normalization: Normalization = "identity"
+    normalization: Normalization = "identity"  # generated text keeps its line breaks
     max_length: int = 128
     """Context length in tokens, and the length of the windows."""
 
     embed_dim: int = 128
     num_heads: int = 4
     num_layers: int = 4
-    ff_dim: int = 512
+    ff_dim: int = 512  # four times the width, as in GPT-2
     dropout: float = 0.1
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "rotary"
 
     epochs: int = 20
     batch_size: int = 16
-    learning_rate: float = 3e-3
+    learning_rate: float = 3e-3  # GPT-3 has 6e-4 for 125 million parameters; small models take more
     warmup_steps: int = 100
-    weight_decay: float = 0.1
+    weight_decay: float = 0.1  # Brown et al. 2020, appendix B, as the clipping
     clip_norm: float = 1.0
 
     MAY_CHANGE = RunSettings.MAY_CHANGE | {"text"}  # the paths differ on another machine
@@ -83,7 +83,7 @@ def main(config):
     valid = plain_text.concatenated_tokens(tokenizer, valid_texts, EOS_ID)
     steps = plain_text.steps_per_epoch(train, config.batch_size, config.max_length)
     with run.scope():
-        model = build(config, tokenizer.vocab_size)
+        model = build_model(config, tokenizer.vocab_size)
         rate = warmup_cosine(config.learning_rate, config.epochs * steps, config.warmup_steps)
         optimizer = adamw(rate, config.weight_decay, config.clip_norm)
         accuracy = token_accuracy()
@@ -112,8 +112,7 @@ def main(config):
 
 
 @report_invalid_settings()
-def build(config, vocab_size):
-    """Builds the model."""
+def build_model(config, vocab_size):
     return zoo.causal_lm(
         vocab_size=vocab_size,
         embed_dim=config.embed_dim,

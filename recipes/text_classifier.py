@@ -17,7 +17,7 @@ import math
 import pathlib
 from typing import Literal
 
-from zoo.training.recipe import run_recipe
+from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
 
 import keras
 
@@ -43,7 +43,7 @@ from zoo.training.settings import (
 
 @dataclasses.dataclass(frozen=True)
 class Config(RunSettings):
-    """Hyperparameters and their default values, which --help describes."""
+    """Hyperparameters of the recipe; ``--help`` describes each of them."""
 
     tokenizer: TokenizerKind = "bpe"
     vocab_size: int = 10_000
@@ -55,7 +55,7 @@ class Config(RunSettings):
     num_heads: int = 4
     num_layers: int = 2
     ff_dim: int = 256
-    dropout: float = 0.2
+    dropout: float = 0.2  # BERT has 0.1; without pre-training, more is needed
     attention_dropout: float = 0.0
     norm: Literal["pre", "post"] = "pre"
     activation: Literal["relu", "gelu", "silu"] = "gelu"
@@ -65,12 +65,12 @@ class Config(RunSettings):
     epochs: int = 10
     patience: int = 3
     tokens_per_batch: int = 8192
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-3  # for training from scratch; BERT is fine-tuned with 2e-5 to 5e-5
     warmup_fraction: float = 0.1
-    weight_decay: float = 0.01
+    weight_decay: float = 0.01  # as BERT, appendix A.2
     clip_norm: float = 1.0
     label_smoothing: float = 0.0
-    ema_momentum: float = 0.99
+    ema_momentum: float = 0.99  # the mean of about 100 steps
     class_weights: Literal["balanced"] | None = None
     """Balanced: the loss of a text has the weight n / (classes · texts of its class)."""
 
@@ -141,7 +141,7 @@ def main(config):
             print(note)
     steps = token_batches.steps_per_epoch(train, config.tokens_per_batch)
     with run.scope():
-        model = build(config, tokenizer.vocab_size, len(data.class_names))
+        model = build_model(config, tokenizer.vocab_size, len(data.class_names))
         optimizer = build_optimizer(config, config.epochs * steps)
         loss, accuracy = objective(config, data)
 
@@ -203,8 +203,7 @@ def objective(config, data):
 
 
 @report_invalid_settings()
-def build(config, vocab_size, num_classes):
-    """Builds the model."""
+def build_model(config, vocab_size, num_classes):
     return zoo.text_classifier(
         vocab_size=vocab_size,
         num_classes=num_classes,
@@ -226,7 +225,6 @@ def build(config, vocab_size, num_classes):
 
 
 def build_optimizer(config, total_steps):
-    """Builds the optimizer."""
     warmup_steps = round(config.warmup_fraction * total_steps)
     rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
     return adamw(rate, config.weight_decay, config.clip_norm, config.ema_momentum)

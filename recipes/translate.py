@@ -10,8 +10,8 @@ size for small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section
     python recipes/translate.py --dataset ted_hrlr_translate/pt_to_en      # TensorFlow Datasets
     python recipes/translate.py --weights opus-mt-en-es --tsv spa.txt      # fine-tunes this model
 
-Published weights keep their tokenizers and architecture. Other defaults are for fine-tuning: at
-most 10 epochs, with a peak learning rate of 9e-5 at width 512; see `--weights PATH --help`.
+With `--weights`, the tokenizers and the architecture are those of the weights, and the defaults are
+those of `FINE_TUNING` below.
 
 On two CPU cores: 97 % exact translations of the phrasebook in ten minutes; docs/translate.md has
 the results of other data.
@@ -21,7 +21,7 @@ import dataclasses
 import pathlib
 from typing import Literal
 
-from zoo.training.recipe import run_recipe
+from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
 
 import keras
 
@@ -56,7 +56,7 @@ BleuTokenizer = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class Config(RunSettings):
-    """Hyperparameters and their default values, which --help describes."""
+    """Hyperparameters of the recipe; ``--help`` describes each of them."""
 
     dataset: str | None = None
     """phrasebook (built in), or a translation data set by its TensorFlow Datasets name."""
@@ -100,7 +100,7 @@ class Config(RunSettings):
     num_decoder_layers: int | None = None
     """Blocks of the decoder; as many as in the encoder by default."""
     ff_dim: int | None = 256
-    dropout: float = 0.3
+    dropout: float = 0.3  # high, as a small corpus is soon known by heart
     attention_dropout: float = 0.0
     decoder: Literal["attention", "ssru"] | None = "attention"
     """Self-attention in decoder blocks, or a recurrent layer (SSRU), which decodes faster."""
@@ -116,12 +116,12 @@ class Config(RunSettings):
     optimizer: Literal["adam", "muon"] = "adam"
     """Adam, or Muon for the matrices of the blocks and Adam for all else."""
     warmup_steps: int = 2000
-    learning_rate_scale: float = 2.5
-    """Factor of the learning rate; its maximum is this / √(width · warmup steps)."""
+    learning_rate_scale: float = 2.5  # a peak of 0.005 at width 128
+    """Peak learning rate times √(width · warmup steps)."""
     clip_norm: float | None = None
-    label_smoothing: float = 0.1
-    average_last: int = 5
-    """Number of epochs whose weights are averaged at the end, up to the best one."""
+    label_smoothing: float = 0.1  # Vaswani et al. 2017, section 5.4
+    average_last: int = 5  # section 6.1, as are the beam size and the length penalty
+    """Number of epochs whose weights are averaged at the end; the last of them is the best one."""
 
     beam_size: int | None = 4
     """Beam size of the search; 1 is greedy search."""
@@ -188,7 +188,8 @@ class Config(RunSettings):
         return (self.dataset or pathlib.Path(self.tsv or self.source).stem).replace("/", "_")
 
 
-MODEL_SETTINGS = (  # which published weights have
+# Settings that `--weights` determines
+MODEL_SETTINGS = (
     "tokenizer",
     "vocab_size",
     "normalization",
@@ -211,7 +212,7 @@ PHRASEBOOK = Config(
     epochs=11,
     tokens_per_batch=2048,
     warmup_steps=400,
-    learning_rate_scale=1.0,
+    learning_rate_scale=1.0,  # a peak of 0.004
     average_last=3,
 )
 FINE_TUNING = Config(
@@ -223,19 +224,19 @@ FINE_TUNING = Config(
     patience=2,
     tokens_per_batch=4096,
     warmup_steps=100,
-    learning_rate_scale=0.02,
+    learning_rate_scale=0.02,  # a peak of 9e-5 at width 512
     average_last=2,
 )
 
 
 def main(config):
-    bleu_tokenizer((), config.bleu_tokenize)  # raises an error if it cannot be used
+    bleu_tokenizer((), config.bleu_tokenize)  # an error now, not after training
     run = Run(config, name=f"translate_{config.data_name}")
     with run.scope():
         if config.weights:
-            translator, data = fine_tuned(config, run)
+            translator, data = pretrained(config, run)
         else:
-            translator, data = untrained(config, run)
+            translator, data = new_translator(config, run)
         model = translator.model
         optimizer = build_optimizer(config, model)
         accuracy = token_accuracy()
@@ -251,7 +252,7 @@ def main(config):
         )
 
     def finish(folder, trained):
-        translator.model = trained
+        translator.model = trained  # on one device
         last_epochs.average(trained)
         finish_translator(folder, translator, data, bleu_tokenize)
         last_epochs.remove()
@@ -268,13 +269,13 @@ def main(config):
         optimizer=optimizer,
         loss=SmoothedCrossEntropy(config.label_smoothing),
         weighted_metrics=[accuracy],
-        identity=identity(config, translator, data),
+        identity=run_identity(config, translator, data),
         finish=finish,
         per_epoch={"tokens": data.train.num_tokens},
     )
 
 
-def untrained(config, run):
+def new_translator(config, run):
     """A translator with random weights, and its tokenized sentence pairs."""
     missing = [
         name
@@ -284,13 +285,12 @@ def untrained(config, run):
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*missing)}.")
     data, (source, target) = load_pairs(run, config.max_length)
-    model = build(config, source.vocab_size, target.vocab_size)
+    model = build_model(config, source.vocab_size, target.vocab_size)
     return Translator(model, source, target, config.beam_size, config.length_penalty), data
 
 
 @report_invalid_settings()
-def build(config, source_vocab_size, target_vocab_size):
-    """Builds the model."""
+def build_model(config, source_vocab_size, target_vocab_size):
     return zoo.transformer(
         source_vocab_size=source_vocab_size,
         target_vocab_size=target_vocab_size,
@@ -310,7 +310,7 @@ def build(config, source_vocab_size, target_vocab_size):
     )
 
 
-def fine_tuned(config, run):
+def pretrained(config, run):
     """The translator of `--weights`, and its tokenized sentence pairs."""
     translator = pretrained_translator(
         config.weights,
@@ -331,7 +331,6 @@ def fine_tuned(config, run):
 
 
 def build_optimizer(config, model):
-    """Builds the optimizer."""
     # Vaswani et al. 2017, section 5.3
     rate = WarmupInverseSquareRoot(model.embed_dim, config.warmup_steps, config.learning_rate_scale)
     if config.optimizer == "muon":
@@ -341,18 +340,18 @@ def build_optimizer(config, model):
     )
 
 
-def identity(config, translator, data):
+def run_identity(config, translator, data):
     """What must be the same when the run is resumed, besides the settings."""
     pairs = f"{len(data.train):,} pairs of {data.train.num_tokens:,} target tokens"
-    found = {
+    result = {
         "checksum of the tokenizers": checksum(
             translator.source_tokenizer, translator.target_tokenizer
         ),
         "data": f"{pairs}, test pairs {fingerprint(data.test)}",
     }
     if config.weights:
-        found["model of weights"] = fingerprint(translator.model, translator.description())
-    return found
+        result["model of weights"] = fingerprint(translator.model, translator.description())
+    return result
 
 
 if __name__ == "__main__":

@@ -16,13 +16,20 @@ On two CPU cores: 98.9 % of the digits in three minutes, from a run of CIFAR-10 
 import dataclasses
 from typing import Literal
 
-from zoo.training.recipe import run_recipe
+from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
+
+import keras
 
 from zoo.data.image_batches import steps_per_epoch
 from zoo.errors import UserError
 from zoo.training import fine_tuning
 from zoo.training.augmentation import Augmentation
-from zoo.training.image_run import find_images, load_images, train_classifier
+from zoo.training.image_run import (
+    balanced_by_class,
+    find_images,
+    load_images,
+    train_classifier,
+)
 from zoo.training.optimizers import SGD, adamw, warmup_cosine
 from zoo.training.run import Run
 from zoo.training.settings import COUNT, FRACTION, ImageSettings
@@ -30,7 +37,7 @@ from zoo.training.settings import COUNT, FRACTION, ImageSettings
 
 @dataclasses.dataclass(frozen=True)
 class Config(ImageSettings):
-    """Hyperparameters and their default values, which --help describes."""
+    """Hyperparameters of the recipe; ``--help`` describes each of them."""
 
     preset: Literal["pets", "vtab", "cifar", "imagenet", "mae"] = "pets"
     """Published schedule that sets the defaults of the other flags: for a data set, or of MAE."""
@@ -50,9 +57,9 @@ class Config(ImageSettings):
     """Parts into which a batch is split to save memory; must divide --batch-size."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """SGD with momentum 0.9, or AdamW."""
-    learning_rate: float = 0.03
+    learning_rate: float = 0.03  # for SGD
     warmup_steps: int = 100
-    layer_decay: float = 1.0
+    layer_decay: float = 1.0  # the same rate in all blocks
     """Factor of the learning rate from each block to the one below; the head has the full rate."""
     weight_decay: float = 0.0
     clip_norm: float = 1.0
@@ -130,7 +137,7 @@ def main(config):
     run = Run(config, name=f"finetune_{config.data_name}")
     images = find_images(config)
     with run.scope():
-        classifier = build(config, len(images.class_names))
+        classifier = build_model(config, len(images.class_names))
     data = load_images(
         config,
         images,
@@ -140,20 +147,29 @@ def main(config):
     steps_per_epoch(data.train, config.batch_size)  # checks the batch size
     with run.scope():
         optimizer = build_optimizer(config, classifier.model)
+        # of soft labels: Mixup, CutMix and label smoothing mix the labels of classes
+        loss = keras.losses.CategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        )
+        if config.class_weights == "balanced":
+            loss = balanced_by_class(loss, data, config.label_smoothing)
+        accuracy = keras.metrics.CategoricalAccuracy(name="accuracy")
     train_classifier(
         run,
         classifier,
-        optimizer,
         data,
+        optimizer=optimizer,
+        loss=loss,
+        weighted_metrics=[accuracy],
         epochs=config.steps // config.eval_steps,
         steps_per_epoch=config.eval_steps,
-        augment=augmentation(config, classifier.preprocessing.image_size),
+        augment=build_augmentation(config, classifier.preprocessing.image_size),
         label_smoothing=config.label_smoothing,
         accumulation=config.accumulation,
     )
 
 
-def build(config, num_classes):
+def build_model(config, num_classes):
     """Loads the model of `--weights` with a new head, and selects the weights to train."""
     classifier = fine_tuning.pretrained_classifier(
         config.weights,
@@ -171,7 +187,7 @@ def build(config, num_classes):
     return classifier
 
 
-def augmentation(config, image_size):
+def build_augmentation(config, image_size):
     """The augmentation of images of a size (height, width)."""
     crop_padding = config.crop_padding
     if crop_padding is None:
@@ -191,7 +207,6 @@ def augmentation(config, image_size):
 
 
 def build_optimizer(config, model):
-    """Builds the optimizer."""
     rate = warmup_cosine(config.learning_rate, config.steps, config.warmup_steps)
     factors = fine_tuning.layer_rates(model, config.layer_decay)
     if config.optimizer == "sgd":

@@ -14,14 +14,16 @@ On GPUs, add `--precision mixed_bfloat16`.
 import dataclasses
 from typing import Literal
 
-from zoo.training.recipe import run_recipe
+from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
+
+import keras
 
 import zoo
 from zoo.data.image_batches import steps_per_epoch
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
-from zoo.training.image_run import load_images, train_classifier
+from zoo.training.image_run import balanced_by_class, load_images, train_classifier
 from zoo.training.optimizers import adamw, warmup_cosine
 from zoo.training.run import Run
 from zoo.training.settings import FRACTION, ImageSettings, report_invalid_settings
@@ -29,7 +31,7 @@ from zoo.training.settings import FRACTION, ImageSettings, report_invalid_settin
 
 @dataclasses.dataclass(frozen=True)
 class Config(ImageSettings):
-    """Hyperparameters and their default values, which --help describes."""
+    """Hyperparameters of the recipe; ``--help`` describes each of them."""
 
     dataset: str = "imagenet2012"
     """An image classification data set by its TensorFlow Datasets name."""
@@ -37,6 +39,8 @@ class Config(ImageSettings):
     """Side of the images in pixels."""
     eval_resize: int = 256
     """Length of the shorter side of test images before the center is cropped."""
+
+    # The values are those of big_vision/configs/vit_s16_i1k.py, unless a comment says otherwise.
 
     size: str = "S/16"
     """Published size: Ti, S, B, L or H, a slash and the patch size."""
@@ -50,17 +54,17 @@ class Config(ImageSettings):
     batch_size: int = 1024
     accumulation: int = 1
     """Parts into which a batch is split to save memory; must divide --batch-size."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-3  # for batches of 1024 images
     warmup_steps: int = 10_000
     weight_decay: float = 0.1  # big_vision: 1e-4, which is not times the learning rate
     clip_norm: float = 1.0
 
     label_smoothing: float = 0.0
-    min_crop_area: float = 0.05
+    min_crop_area: float = 0.05  # the smallest crop of Inception
     crop_padding: int = 0
     flip_probability: float = 0.5
     randaugment_num_ops: int = 2
-    randaugment_magnitude: float = 1.0
+    randaugment_magnitude: float = 1.0  # 10 of 10
     randaugment_probability: float = 1.0
     """Probability that a RandAugment operation is applied."""
     erase_probability: float = 0.0
@@ -89,17 +93,26 @@ def main(config):
     total_steps = config.epochs * steps
     warmup_steps = min(config.warmup_steps, total_steps // 10)
     with run.scope():
-        model = build(config, len(data.class_names))
+        model = build_model(config, len(data.class_names))
         rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
         optimizer = adamw(rate, config.weight_decay, config.clip_norm)
+        # of soft labels: Mixup, CutMix and label smoothing mix the labels of classes
+        loss = keras.losses.CategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        )
+        if config.class_weights == "balanced":
+            loss = balanced_by_class(loss, data, config.label_smoothing)
+        accuracy = keras.metrics.CategoricalAccuracy(name="accuracy")
     train_classifier(
         run,
         ImageClassifier(model, preprocessing, data.class_names),
-        optimizer,
         data,
+        optimizer=optimizer,
+        loss=loss,
+        weighted_metrics=[accuracy],
         epochs=config.epochs,
         steps_per_epoch=steps,
-        augment=augmentation(config),
+        augment=build_augmentation(config),
         label_smoothing=config.label_smoothing,
         accumulation=config.accumulation,
         min_crop_area=config.min_crop_area,
@@ -107,8 +120,7 @@ def main(config):
 
 
 @report_invalid_settings()
-def build(config, num_classes):
-    """Builds the model."""
+def build_model(config, num_classes):
     return zoo.vit(
         config.size,
         input_shape=(config.image_size, config.image_size, 3),
@@ -121,8 +133,7 @@ def build(config, num_classes):
     )
 
 
-def augmentation(config):
-    """The augmentation of training images."""
+def build_augmentation(config):
     return Augmentation(
         crop_padding=config.crop_padding,
         flip_probability=config.flip_probability,

@@ -51,9 +51,11 @@ def load_images(settings, source=None, preprocessing=None, train_examples=None, 
 def train_classifier(
     run,
     classifier,
-    optimizer,
     data,
     *,
+    optimizer,
+    loss,
+    weighted_metrics,
     epochs,
     steps_per_epoch,
     augment=None,
@@ -68,8 +70,8 @@ def train_classifier(
     Args:
         run: `zoo.training.run.Run` with `zoo.training.settings.ImageSettings` and a `batch_size`.
         classifier: `zoo.tasks.classifier.ImageClassifier` of the model to train.
-        optimizer: `keras.optimizers.Optimizer`.
         data: `zoo.data.images.ImageDataset`.
+        optimizer, loss, weighted_metrics: as in `compile`.
         epochs, steps_per_epoch, validation_freq, callbacks: as in `fit`.
         augment, label_smoothing, accumulation, min_crop_area: see
             `zoo.data.image_batches.training_batches`.
@@ -120,8 +122,8 @@ def train_classifier(
             validation_freq=validation_freq,
             callbacks=callbacks,
             optimizer=optimizer,
-            loss=_loss(settings, data, label_smoothing),
-            weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
+            loss=loss,
+            weighted_metrics=weighted_metrics,
             preprocess=preprocessing.normalize,
             identity=identity,
             finish=finish,
@@ -130,13 +132,8 @@ def train_classifier(
         )
 
 
-def _loss(settings, data, label_smoothing):
-    """The loss of soft labels, weighted by class if the settings say so."""
-    loss = keras.losses.CategoricalCrossentropy(
-        from_logits=True, reduction="mean_with_sample_weight"
-    )
-    if settings.class_weights is None:
-        return loss
+def balanced_by_class(loss, data, label_smoothing):
+    """Returns the loss times the weight of the class of each image, for ``--class-weights``."""
     weights = balanced_class_weights(data.train.labels, len(data.class_names))
     # so that a smoothed label has the weight of the label before smoothing
     weights = (weights - label_smoothing * weights.mean()) / (1.0 - label_smoothing)
