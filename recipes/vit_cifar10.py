@@ -149,7 +149,7 @@ def main(config):
         if config.class_weights == "balanced":
             loss = balanced_by_class(loss, data, config.label_smoothing)
         accuracy = keras.metrics.CategoricalAccuracy(name="accuracy")
-    train_classifier(
+    train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,
         ImageClassifier(model, data.preprocessing(), data.class_names),
         data,

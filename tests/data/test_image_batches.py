@@ -148,7 +148,7 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
 def test_a_worker_computes_few_other_rows():
     for workers in (1, 4):
         contexts = [tf.distribute.InputContext(workers, n, workers) for n in range(workers)]
-        rows = [image_batches._worker_rows(128, context).indices for context in contexts]
+        rows = [image_batches._WorkerRows(128, context).indices for context in contexts]
         assert [len(own) for own in rows] == [128 // workers] * workers
 
 

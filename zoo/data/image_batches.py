@@ -15,7 +15,6 @@ batch and share. Axes: B rows of an update, b rows that a worker computes, H ima
 width, C channels, K classes.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -101,7 +100,7 @@ def training_batches(
 
     @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
     def shares(context):
-        own = _worker_rows(batch_size, context, accumulation)
+        own = _WorkerRows(batch_size, context, accumulation)
 
         def places(step):
             places = step % steps * batch_size + tf.cast(own.indices, tf.int64)
@@ -142,7 +141,7 @@ def evaluation_batches(images, num_classes, batch_size):
 
     @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
     def shares(context):
-        own = _worker_rows(batch_size, context)
+        own = _WorkerRows(batch_size, context)
 
         def places(step):
             places = step * batch_size + tf.cast(own.indices, tf.int64)
@@ -161,34 +160,38 @@ def evaluation_batches(images, num_classes, batch_size):
     return WorkerBatches(shares, steps)
 
 
-class _WorkerRows(NamedTuple):
-    """The rows of an update that a worker computes.
+class _WorkerRows:
+    """The rows of an update that a worker computes: the groups with the rows of its replicas.
 
-    Fields:
+    Attributes:
         indices: int32 [b], ascending.
-        split: function of (images [b, ...], labels [b, K], weights [b], total_weight, the sum of
-            the weights of all B rows) that returns a tuple of the batches of the update, each
-            split by replicas.
     """
 
-    indices: np.ndarray
-    split: Callable
+    def __init__(self, batch_size, context, accumulation=1):
+        self._batch_size = batch_size
+        size = batch_size // accumulation
+        first_batch, is_real = (tensor.numpy() for tensor in split_rows(size, context))
+        self._batches = [number * size + first_batch for number in range(accumulation)]  # indices
+        self._is_real = is_real
+        all_rows = np.arange(batch_size, dtype=np.int32)
+        groups = np.stack(self._batches) // GROUP_SIZE
+        self.indices = all_rows[np.isin(all_rows // GROUP_SIZE, groups)]
 
+    def split(self, pixels, labels, weights, total_weight):
+        """Returns a tuple of the batches of the update, each split by replicas.
 
-def _worker_rows(batch_size, context, accumulation=1):
-    """Selects the groups that contain the rows of the replicas of a worker."""
-    size = batch_size // accumulation
-    first_batch, is_real = (tensor.numpy() for tensor in split_rows(size, context))
-    batches = [number * size + first_batch for number in range(accumulation)]  # indices of rows
-    all_rows = np.arange(batch_size, dtype=np.int32)
-    groups = np.stack(batches) // GROUP_SIZE
-    indices = all_rows[np.isin(all_rows // GROUP_SIZE, groups)]
-
-    def split_update(pixels, labels, weights, total_weight):
-        rows = pixels, labels, ShareWeights.of_update(weights, batch_size, total_weight)
-        return tuple(split(rows, np.searchsorted(indices, batch), is_real) for batch in batches)
-
-    return _WorkerRows(indices, split_update)
+        Args:
+            pixels: [b, H, W, C].
+            labels: [b, K].
+            weights: [b].
+            total_weight: the sum of the weights of all B rows.
+        """
+        share = ShareWeights.of_update(weights, self._batch_size, total_weight)
+        batches = []
+        for batch in self._batches:
+            places = np.searchsorted(self.indices, batch)
+            batches.append(split((pixels, labels, share), places, self._is_real))
+        return tuple(batches)
 
 
 def _seed(seed, step):

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from zoo.errors import DataError
 
+# fmt: off
 _HEADERS = {  # names of columns
-    *("label", "labels", "class", "category", "sentiment", "text", "sentence"),
-    *("source", "target", "src", "tgt", "reference"),
-    *("english", "spanish", "german", "french", "en", "de", "es", "fr"),
+    "label", "labels", "class", "category", "sentiment", "text", "sentence",
+    "source", "target", "src", "tgt", "reference",
+    "english", "spanish", "german", "french", "en", "de", "es", "fr",
 }
+# fmt: on
 _MAX_HELD_OUT = 2000  # approximate maximum number of rows, for validation and test each
 
 

@@ -17,6 +17,8 @@ bucket, which gives the pairs of a batch. Each batch is then split between the r
 `zoo.data.worker_batches`. Axes: B rows of a batch, S tokens of a row, n pairs.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import tensorflow as tf
 
@@ -52,25 +54,27 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    ends, shapes, batches = _plan(pairs, tokens_per_batch, accumulation)
-    steps = len(batches) // accumulation
+    plan = _plan(pairs, tokens_per_batch, accumulation)
+    steps = len(plan.spans) // accumulation
 
     def places(step):
         """The spans of an update, int64 [accumulation, 3], and the places of all their pairs."""
         epoch = step // steps
         numbers = step % steps * accumulation + tf.range(accumulation, dtype=tf.int64)
-        spans = tf.gather(batches, shuffled(numbers, len(batches), seed, epoch))
+        spans = tf.gather(plan.spans, shuffled(numbers, len(plan.spans), seed, epoch))
         places = tf.ragged.range(spans[:, 0], spans[:, 1]).values
-        bucket = tf.searchsorted(ends, places, side="right")
-        sizes = tf.gather(np.diff(ends, prepend=0), bucket)
-        starts = tf.gather(ends, bucket) - sizes
+        bucket = tf.searchsorted(plan.ends, places, side="right")
+        sizes = tf.gather(np.diff(plan.ends, prepend=0), bucket)
+        starts = tf.gather(plan.ends, bucket) - sizes
         return spans, starts + shuffled(places - starts, sizes, seed, epoch)
 
     def update(spans, places):
         sizes = spans[:, 1] - spans[:, 0]
         numbers = np.split(pairs.shortest_first[places], np.cumsum(sizes[:-1]))
-        parts = [pairs.batch(own, shapes[bucket]) for own, bucket in zip(numbers, spans[:, 2])]
-        return parts[0] if accumulation == 1 else parts
+        batches = [
+            pairs.batch(own, plan.shapes[bucket]) for own, bucket in zip(numbers, spans[:, 2])
+        ]
+        return batches[0] if accumulation == 1 else batches
 
     signature = pairs.signature
     if accumulation > 1:
@@ -84,12 +88,12 @@ def evaluation_batches(pairs, tokens_per_batch):
 
     For arguments and return value see there.
     """
-    _, shapes, batches = _plan(pairs, tokens_per_batch)
-    count = len(batches)
+    plan = _plan(pairs, tokens_per_batch)
+    count = len(plan.spans)
 
     def batch(step):
-        start, end, bucket = batches[step]
-        return pairs.batch(pairs.shortest_first[start:end], shapes[bucket])
+        start, end, bucket = plan.spans[step]
+        return pairs.batch(pairs.shortest_first[start:end], plan.shapes[bucket])
 
     return split_batches(computed(tf.data.Dataset.range(count), batch, pairs.signature), count)
 
@@ -100,7 +104,7 @@ def steps_per_epoch(pairs, tokens_per_batch, accumulation=1):
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    return len(_plan(pairs, tokens_per_batch, accumulation)[-1]) // accumulation
+    return len(_plan(pairs, tokens_per_batch, accumulation).spans) // accumulation
 
 
 def shuffled(numbers, sizes, seed, epoch):
@@ -132,14 +136,21 @@ def computed(steps, batch_of, signature):
     return without_autotuning(steps.map(batch)).prefetch(2)
 
 
-def _plan(pairs, tokens_per_batch, accumulation=1):
-    """Plans the batches, which are the same in every epoch but for the order of pairs.
+class _Plan(NamedTuple):
+    """The batches of an epoch, which are the same in every epoch but for the order of pairs.
 
-    Returns:
-        int64 [buckets], the place after the last one of each bucket; a list of the shape (B, S) of
-        each bucket; and int64 [batches, 3], the span (start, end, bucket) of each batch, whose
-        bucket gives the shape.
+    Fields:
+        ends: int64 [buckets], the place after the last one of each bucket.
+        shapes: the shape (B, S) of the batches of each bucket.
+        spans: int64 [batches, 3], (start, end, bucket) of each batch.
     """
+
+    ends: np.ndarray
+    shapes: list
+    spans: np.ndarray
+
+
+def _plan(pairs, tokens_per_batch, accumulation=1):
     longest = len(pairs.length_counts) - 1
     if longest > tokens_per_batch:
         raise UserError(
@@ -165,7 +176,7 @@ def _plan(pairs, tokens_per_batch, accumulation=1):
         start, end, bucket = spans[fullest]
         middle = (start + end + 1) // 2
         spans[fullest : fullest + 1] = [(start, middle, bucket), (middle, end, bucket)]
-    return ends, shapes, np.array(spans)
+    return _Plan(ends, shapes, np.array(spans))
 
 
 def padded_lengths(counts, number):
