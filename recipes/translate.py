@@ -253,7 +253,7 @@ def main(config):
 
     def finish(folder, trained):
         translator.model = trained  # on one device
-        last_epochs.average(trained)
+        last_epochs.average(trained)  # before the report, which tests and saves these weights
         finish_translator(folder, translator, data, bleu_tokenize)
         last_epochs.remove()
 
