@@ -255,15 +255,10 @@ def _shared_notes(train, test):
 
 
 def digits(seed=0):
-    """Loads scikit-learn's 1,797 handwritten digits, 8x8 gray pixels; a fifth is for testing.
+    """Loads scikit-learn's 1,797 handwritten digits, 8x8 gray pixels: `ImageDataset`.
 
-    Source: Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", test part.
-
-    Args:
-        seed: seed for the choice of test and training images.
-
-    Returns:
-        `ImageDataset`.
+    A random fifth is for testing. Source: Alpaydin and Kaynak 1998, "Optical Recognition of
+    Handwritten Digits", test part.
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split

@@ -102,13 +102,9 @@ def encode_pairs(
 
 
 def write_corpus(folder, text, tokenizers, max_length, special):
-    """Tokenizes sentence pairs, a `TextDataset`, and writes them to a folder.
+    """Tokenizes the pairs of a `TextDataset`, see `encode_pairs`, and writes them to a folder.
 
-    Args:
-        folder: existing folder.
-        text: `TextDataset` of sentence pairs.
-        tokenizers: (source, target).
-        max_length, special: see `encode_pairs`.
+    The folder must exist. `tokenizers` are (source, target).
     """
     source_tokenizer, target_tokenizer = tokenizers
     save_tokenizer(source_tokenizer, folder, "source")

@@ -63,7 +63,7 @@ def _gamma(seed, rows, alpha):
 
 
 def _array_of_parts(tensor, num_parts):
-    """Creates a `tf.TensorArray` for parts of the rows of a tensor."""
+    """A `tf.TensorArray` for parts of the rows of a tensor."""
     shape = [None, *tensor.shape[1:]]
     return tf.TensorArray(tensor.dtype, num_parts, infer_shape=False, element_shape=shape)
 

@@ -30,9 +30,6 @@ class HistoryFile(keras.callbacks.Callback):
     """Writes the logs of each epoch to ``history.csv``, atomically.
 
     If an epoch is repeated after an interruption, its row and all later rows are replaced.
-
-    Args:
-        folder: run directory.
     """
 
     def __init__(self, folder):

@@ -166,10 +166,6 @@ def enable_lora(model, rank):
     The matrix of queries, keys and values gets one update of this rank. Biases are frozen, and the
     scale is 1, the default of `keras.layers.Dense.enable_lora`. Source: Hu et al. 2021, "LoRA",
     section 4.1.
-
-    Args:
-        model: built `zoo.models.ViT`.
-        rank: rank of the updates.
     """
     freeze(model)
     for block in model.encoder_blocks:

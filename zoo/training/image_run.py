@@ -24,14 +24,10 @@ def find_images(settings):
 
 
 def load_images(settings, source=None, preprocessing=None, train_examples=None, streamed=False):
-    """Loads the images that settings select: `zoo.data.images.ImageDataset`.
+    """Loads the images that `ImageSettings` select: `zoo.data.images.ImageDataset`.
 
-    Args:
-        settings: `zoo.training.settings.ImageSettings`.
-        source: the result of `find_images`, if it was called before.
-        preprocessing: see `ImageDataset.loaded`; by default, images are resized to the `image_size`
-            of the settings.
-        train_examples, streamed: see `ImageDataset.loaded`.
+    `source` is the result of `find_images`, if it was called before. For the other arguments see
+    `ImageDataset.loaded`; by default, images are resized to the `image_size` of the settings.
     """
     if source is None:
         source = find_images(settings)

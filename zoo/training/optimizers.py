@@ -18,9 +18,6 @@ def warmup_cosine(learning_rate, total_steps, warmup_steps=0):
         learning_rate: learning rate at the end of the warmup.
         total_steps: step at which the learning rate is zero.
         warmup_steps: steps over which the learning rate rises from zero.
-
-    Returns:
-        `keras.optimizers.schedules.CosineDecay`.
     """
     return keras.optimizers.schedules.CosineDecay(
         0.0 if warmup_steps else learning_rate,
@@ -75,9 +72,6 @@ def adamw(learning_rate, weight_decay, clip_norm=None, ema_momentum=None, rate_f
         ema_momentum: momentum of an exponential moving average of the weights, which replaces the
             weights when training ends; no average by default.
         rate_factors: see `RateFactors`; the same rate for all variables by default.
-
-    Returns:
-        `AdamW`, a `keras.optimizers.AdamW`.
     """
     return AdamW(
         learning_rate,
@@ -111,9 +105,6 @@ def muon(
         model: built model, such as `zoo.models.ViT`.
         learning_rate, weight_decay, clip_norm, ema_momentum: see `adamw`.
         adam_beta_1, adam_beta_2, epsilon: see `keras.optimizers.Muon`.
-
-    Returns:
-        `Muon`, a `keras.optimizers.Muon`.
     """
     blocks = [*getattr(model, "encoder_blocks", ()), *getattr(model, "decoder_blocks", ())]
     inside = {id(v) for block in blocks for v in block.trainable_variables}

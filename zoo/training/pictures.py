@@ -1,4 +1,4 @@
-"""Plots of a run: learning curves, confusion matrix and attention maps.
+"""Plots of a run, as PNG files: learning curves, confusion matrix and attention maps.
 
 Axes: B images, H image height, W image width, C channels, S source tokens, T target tokens.
 """
@@ -31,13 +31,8 @@ _LONGEST_LABEL = 24  # characters
 
 
 def learning_curves(history, path):
-    """Plots loss, accuracy, learning rate and norms over the epochs of `callbacks.history`.
-
-    Args:
-        history: {name: [value of each epoch]}; runs of earlier versions have no norms.
-        path: path of the PNG file.
-    """
-    has_norms = "gradient_norm" in history
+    """Plots loss, accuracy, learning rate and norms over the epochs of `callbacks.history`."""
+    has_norms = "gradient_norm" in history  # runs of earlier versions have none
     columns = 4 if has_norms else 3
     figure = Figure(figsize=(4 * columns, 3.6), layout="constrained")
     panels = figure.subplots(1, columns)
@@ -85,7 +80,6 @@ def confusion_matrix(labels, predicted, class_names, path, items="images"):
     Args:
         labels, predicted: int [items], the true and the predicted classes.
         class_names: list of str.
-        path: path of the PNG file.
         items: what is classified, for the title.
     """
     classes = len(class_names)
@@ -125,7 +119,6 @@ def attention(pixels, shares, answers, class_names, path):
             `zoo.models.attention_rollout.attention_rollout`.
         answers: the predicted (class name, probability) of each image.
         class_names: the true class name of each image.
-        path: path of the PNG file.
     """
     figure = Figure(figsize=(1.7 * len(pixels), 4.3), layout="constrained")
     grid = figure.subplots(2, len(pixels), squeeze=False)
@@ -156,7 +149,6 @@ def cross_attention(weights, source_pieces, target_pieces, path):
         weights: float [T, S], one row per target token.
         source_pieces: the S source tokens as text, in any script.
         target_pieces: the T target tokens as text.
-        path: path of the PNG file.
     """
     rows, columns = weights.shape
     sources = _labels(source_pieces)

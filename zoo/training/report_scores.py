@@ -17,15 +17,7 @@ _BATCH_SIZE = 256  # images
 
 
 def image_probabilities(classifier, images):
-    """Computes the probabilities of test images, with a progress bar.
-
-    Args:
-        classifier: `zoo.tasks.classifier.ImageClassifier`.
-        images: `zoo.data.images.Images`.
-
-    Returns:
-        float32 [n, K].
-    """
+    """Computes the probabilities of `zoo.data.images.Images`: float32 [n, K]."""
     batches = evaluation_batches(images, 1, _BATCH_SIZE)
     progress = tqdm(batches.whole(), "testing", batches.num_batches, leave=False, disable=None)
     parts = []

@@ -59,17 +59,10 @@ def as_worker_batches(batches):
 
 
 def distribute(batches, strategy):
-    """Splits each batch between the replicas, for any number of rows.
+    """Splits `WorkerBatches` between the replicas of a `tf.distribute.Strategy`.
 
-    See `zoo.data.worker_batches`. The training data do not depend on the number of workers.
-
-    Args:
-        batches: `WorkerBatches`.
-        strategy: `tf.distribute.Strategy`.
-
-    Returns:
-        An input for `fit`: tuples of the shares of an update; infinite if there are several
-        replicas.
+    Returns an input for `fit`, of tuples of the shares of an update. It is infinite if there are
+    several replicas.
     """
     if strategy.num_replicas_in_sync == 1:
         return batches.shares(tf.distribute.InputContext())
