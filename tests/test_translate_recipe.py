@@ -158,7 +158,7 @@ def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_pat
     def reached(*_, **__):
         raise InterruptedError
 
-    monkeypatch.setattr("zoo.training.run.Run._fit", reached)
+    monkeypatch.setattr("zoo.training.trainer.Trainer.fit", reached)
     folder = shutil.copytree(published, tmp_path / "weights")
     paths = {"weights": str(folder), "out": str(tmp_path / "run")}
     for path in (corpus, shutil.copy(corpus, tmp_path / "moved.tsv")):
