@@ -195,7 +195,7 @@ class _Position(NamedTuple):
     def next(self):
         return _Position(self.position + 1)
 
-    def follow(self, parents):
+    def reorder(self, parents):
         return self
 
 

@@ -225,7 +225,7 @@ def test_a_mask_of_queries_and_keys_and_causality(function, length):
 def test_weights_of_cross_attention_are_those_of_the_call():
     query = normal(2, 5, 8)
     memory = normal(2, 5, 6, seed=1)
-    for options in ({}, {"attention": "linear"}, {"causal": True}):
+    for options in ({}, {"attention": "linear"}):
         layer = MultiHeadAttention(8, 2, **options)
         expected = layer(query, memory)
         _, value = layer.project(memory)
@@ -238,5 +238,5 @@ def test_weights_of_cross_attention_are_those_of_the_call():
 
 def test_slots_keep_the_width_of_values():
     layer = MultiHeadSelfAttention(8, 2, value_dim=5)
-    cache = layer.allocate_cache(2, 6).with_slots(3)
+    cache = layer.create_cache(2, 6).for_hypotheses(3)
     assert [x.shape for x in cache] == [(2, 2, 18, 4), (2, 2, 18, 5)]

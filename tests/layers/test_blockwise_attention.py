@@ -97,7 +97,7 @@ def test_a_decoder_in_blocks_equals_one_at_once_also_step_by_step():
     blockwise(x)
     blockwise.set_weights(plain.get_weights())
     np.testing.assert_allclose(numpy(blockwise(x)), expected, atol=TOLERANCE)
-    cache = blockwise.start(LONG, batch_size=B)
+    cache = blockwise.create_cache(LONG, batch_size=B)
     mask = np.tri(LONG - 1, LONG, dtype=bool)[None, None]
     _, cache = blockwise.step(x[:, :-1], cache, 0, mask)
     output, _ = blockwise.step(x[:, -1:], cache, LONG - 1, np.ones((1, 1, 1, LONG), bool))

@@ -26,9 +26,10 @@ def _hiding_a_row(queries, keys):
 
 
 _PADDING = np.arange(_B)[:, None] * np.ones(_T) > 0  # the first sequence is all padding
-_ATTENTION = {"num_heads": 2, "key_dim": 3, "value_dim": 5, "dropout": 0.1, "causal": True}
+_ATTENTION = {"num_heads": 2, "key_dim": 3, "value_dim": 5, "dropout": 0.1}
 _ATTENTION |= {"qkv_bias": False, "output_bias": False, "kernel_initializer": "he_uniform"}
 _ATTENTION |= {"attention": "blockwise"}
+_SELF_ATTENTION = {**_ATTENTION, "causal": True}
 _BLOCK = {"embed_dim": _E, "num_heads": 2, "ff_dim": 12, "key_dim": 4, "qkv_bias": False}
 _BLOCK |= {"dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.1, "layer_scale": 0.5}
 _BLOCK |= {"norm": "post", "epsilon": 1e-3, "kernel_initializer": "he_uniform"}
@@ -54,7 +55,7 @@ _CHANNELS = [_array(_B, 5, 4, _E)]
 _PLACES = [np.stack([_POSITIONS, _POSITIONS[::-1]], axis=-1)]
 CASES = {
     "MultiHeadSelfAttention": _case(
-        "MultiHeadSelfAttention", [_SEQUENCE], _E, settings=_ATTENTION, **_OF_ATTENTION
+        "MultiHeadSelfAttention", [_SEQUENCE], _E, settings=_SELF_ATTENTION, **_OF_ATTENTION
     ),
     "MultiHeadAttention": _case(
         "MultiHeadAttention",
@@ -105,7 +106,7 @@ CASES = {
 }
 # The others are made with blockwise attention, which is softmax attention for short inputs.
 for _class, _arguments, _kind in (
-    ("MultiHeadSelfAttention", {"embed_dim": _E, **_ATTENTION}, "linear"),
+    ("MultiHeadSelfAttention", {"embed_dim": _E, **_SELF_ATTENTION}, "linear"),
     ("TransformerEncoder", _BLOCK, "linear"),
     ("TransformerDecoder", _BLOCK, "linear"),
     ("TransformerDecoder", _BLOCK, "ssru"),

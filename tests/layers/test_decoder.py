@@ -29,7 +29,7 @@ def test_steps_equal_the_whole(settings, sizes):
     layer, x, memory = decoder_with_inputs(**settings)
     valid = np.arange(5) < np.array([[5], [3]])
     expected = numpy(layer(x, memory, memory_mask=valid))
-    cache = layer.start(8, memory)
+    cache = layer.create_cache(8, memory)
     position = 0
     for size in sizes:
         mask = ops.arange(8)[None, :] <= position + ops.arange(size)[:, None]
@@ -56,7 +56,7 @@ def test_without_a_memory_it_is_a_causal_encoder(norm):
     expected = numpy(encoder(x, mask=causal_mask(6)))
     np.testing.assert_allclose(numpy(layer(x)), expected, **TOLERANCE)
     assert layer.count_params() == encoder.count_params()
-    cache = layer.start(6, batch_size=2)
+    cache = layer.create_cache(6, batch_size=2)
     mask = np.tri(6, dtype=bool)
     for position in range(6):
         part = x[:, position : position + 1]
@@ -66,12 +66,16 @@ def test_without_a_memory_it_is_a_causal_encoder(norm):
 
 def test_a_memory_is_given_always_or_never():
     layer, x, memory = decoder_with_inputs()
-    for call in (lambda: layer(x), lambda: layer.start(6, batch_size=2)):
+    for call in (lambda: layer(x), lambda: layer.create_cache(6, batch_size=2)):
         with pytest.raises(ValueError, match="cross_attention=True, no memory"):
             call()
     alone = TransformerDecoder(12, 3, 20, cross_attention=False)
     alone(x)
-    for call in (alone, alone.cross_attention_weights, lambda x, memory: alone.start(6, memory)):
+    for call in (
+        alone,
+        alone.cross_attention_weights,
+        lambda x, memory: alone.create_cache(6, memory),
+    ):
         with pytest.raises(ValueError, match="cross_attention=False, a memory"):
             call(x, memory)
 

@@ -123,7 +123,7 @@ def test_weights_are_those_of_the_call(attention, causal):
     expected = layer(x, mask=valid, rotation=rotation)
     weights = layer.attention_weights(x, mask=valid, rotation=rotation)
     _, _, value = layer.project(x)
-    attended = layer._output(ops.matmul(weights, value))
+    attended = layer.output_projection(layer._join_heads(ops.matmul(weights, value)))
     np.testing.assert_allclose(numpy(attended), numpy(expected), atol=TOLERANCE)
 
 

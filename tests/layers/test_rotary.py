@@ -73,7 +73,7 @@ def test_steps_equal_the_whole(with_memory):
     positions = np.arange(5)[None]
     expected = numpy(layer(x, memory, rotation=rotation_of(positions)))
     assert np.abs(numpy(layer(x, memory)) - expected).max() > 0.01
-    cache = layer.start(7, memory, batch_size=2)
+    cache = layer.create_cache(7, memory, batch_size=2)
     for first, last in ((0, 2), (2, 3), (3, 5)):
         mask = np.arange(7) <= np.arange(first, last)[:, None]
         rotation = rotation_of(positions[:, first:last])

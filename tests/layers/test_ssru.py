@@ -39,7 +39,7 @@ def test_the_scan_equals_the_equations_and_the_steps(length):
     x = normal(2, length, 8)
     found = numpy(layer(x))
     np.testing.assert_allclose(found, one_by_one(layer, x), atol=TOLERANCE)
-    cache = layer.allocate_cache(2, length)
+    cache = layer.create_cache(2, length)
     for t in range(min(length, 50)):
         y, cache = layer.step(x[:, t : t + 1], cache, t, None)
         np.testing.assert_allclose(numpy(y)[:, 0], found[:, t], atol=TOLERANCE)

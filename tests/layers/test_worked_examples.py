@@ -76,12 +76,12 @@ def test_encoder_block(self_attention, block):
     example = EXAMPLES["encoder_block"]
     expected = example["expected"]
     attended = self_attention(array([example["x"]]))
-    norm1 = block.post_norm(block.attention_norm, block.residual(attended, attended, None))
+    norm1 = block.attention_norm(attended + attended)
     assert_close(norm1[0], expected["norm1"])
     network = block.feed_forward
     network.set_weights([array(example[name]) for name in ("w1", "b1", "w2", "b2")])
     assert_close(network(attended)[0], expected["feed_forward_of_attention_output"])
-    output = block.add_feed_forward(norm1)
+    output = block.feed_forward_norm(norm1 + network(norm1))
     assert_close(output[0], expected["block_output"])
     assert_close(output[0], example["published"]["block_output"], tolerance=2e-3)
 
@@ -97,9 +97,7 @@ def test_cross_attention(block):
     layer.key_value.set_weights([side_by_side("wk", "wv", example=example)])
     layer.output_projection.set_weights([array(example["wo"])])
     assert_close(layer(query, memory)[0], expected["attention_output"])
-    output = block.post_norm(
-        block.attention_norm, block.residual(query, layer(query, memory), None)
-    )
+    output = block.attention_norm(query + layer(query, memory))
     assert_close(output[0], expected["norm"])
     assert_close(output[0], example["published"]["norm"], tolerance=2e-3)
 

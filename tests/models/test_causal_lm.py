@@ -70,7 +70,7 @@ def test_steps_equal_the_whole(settings, prompt, hypotheses):
         expected = numpy(model(written.reshape(2 * hypotheses, -1)))[:, -1]
         np.testing.assert_allclose(numpy(logits), expected.reshape(2, hypotheses, -1), **TOLERANCE)
         parents = random.integers(0, hypotheses, (2, hypotheses)).astype("int32")
-        cache = cache.follow(ops.convert_to_tensor(parents))
+        cache = cache.reorder(ops.convert_to_tensor(parents))
         written = np.take_along_axis(written, parents[:, :, None], axis=1)
 
 

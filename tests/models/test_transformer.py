@@ -69,7 +69,7 @@ def test_hypotheses_that_follow_each_other(settings):
         expected = expected.reshape(2, 3, -1)
         np.testing.assert_allclose(numpy(logits), expected, atol=TOLERANCE, rtol=1e-5)
         parents = random.integers(0, 3, (2, 3)).astype("int32")
-        cache = cache.follow(ops.convert_to_tensor(parents))
+        cache = cache.reorder(ops.convert_to_tensor(parents))
         written = np.take_along_axis(written, parents[:, :, None], axis=1)
 
 

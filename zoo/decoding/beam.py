@@ -157,7 +157,7 @@ def _advance(step, state, processor, penalty):
         finished=finished,
         last=ops.take_along_axis(token, best, axis=1),  # [B, K]
         done=state.done,
-        cache=cache.follow(ops.take_along_axis(parents, best, axis=1)),
+        cache=cache.reorder(ops.take_along_axis(parents, best, axis=1)),
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from zoo.deploy.readme import readme
 from zoo.errors import ExportError, as_number
-from zoo.layers.config import quantization_mode
+from zoo.layers.quantization import quantization_mode
 from zoo.models.vit import ViT
 from zoo.tasks.classifier import Classifier, EncodedTextTask, ImageTask
 from zoo.tasks.generation import GenerationTask

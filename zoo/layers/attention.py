@@ -1,6 +1,8 @@
-"""Attention as a function. Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
+"""Scaled dot-product attention.
 
-Axes: B batch, T queries, S keys, H heads, D head width; n chunks of length c.
+Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
+
+Axes: B batch, T queries, S keys, H heads, D head width.
 """
 
 import keras
@@ -11,7 +13,7 @@ from zoo.dtypes import at_least_float32
 from zoo.layers.masks import causal_mask
 
 
-@kernels.accelerated_by(kernels.attention)
+@kernels.accelerated_by(kernels.attention)  # computes the same, on CPUs in training
 def scaled_dot_product_attention(
     query, key, value, mask=None, dropout=None, bias=None, causal=False
 ):
@@ -20,7 +22,7 @@ def scaled_dot_product_attention(
     Args:
         query, key, mask, bias, causal: see `attention_weights`.
         value: [B, H, S, value_dim].
-        dropout: function applied to the weights, for training.
+        dropout: callable applied to the attention weights in training.
 
     Returns:
         [B, H, T, value_dim]. A query that may attend to nothing gives zeros.
@@ -44,20 +46,14 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
         causal: whether a query attends to keys at its own position and before only; T = S.
 
     Returns:
-        [B, H, T, S] in the dtype of `query`. The softmax is computed in float32 or wider, and so
-        are the scores of float16, which would overflow; those of bfloat16 are products in bfloat16.
-        Each row sums to one; masked weights are exactly zero, and so are all of a query that may
-        attend to nothing.
+        [B, H, T, S] in the dtype of `query`; the softmax is computed in at least float32. Each row
+        sums to one. Masked weights are zero, and so are all weights of a query that may attend to
+        nothing.
 
     Raises:
         ValueError: if the mask or the bias does not broadcast, or if `causal` and T != S.
     """
-    dtype = query.dtype
-    if keras.backend.standardize_dtype(dtype) == "float16":
-        query = at_least_float32(query)
-        key = at_least_float32(key)
-    query = query * query.shape[-1] ** -0.5  # cheaper than scaling the scores
-    scores = at_least_float32(ops.matmul(query, ops.swapaxes(key, -1, -2)))  # [B, H, T, S]
+    scores = _scores(query, key)  # [B, H, T, S]
     check_broadcast("mask", mask, tuple(scores.shape))
     check_broadcast("bias", bias, tuple(scores.shape))
     if causal:
@@ -67,16 +63,26 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
     if mask is None:
-        return ops.cast(ops.softmax(scores, axis=-1), dtype)
+        return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
     weights = ops.softmax(ops.where(mask, scores, -1e9), axis=-1)
     # The softmax of a row that is masked as a whole is uniform; its weights have to be 0.
-    return ops.cast(ops.where(mask, weights, 0.0), dtype)
+    return ops.cast(ops.where(mask, weights, 0.0), query.dtype)
+
+
+def _scores(query, key):
+    """QKᵀ/√D in at least float32: [B, H, T, S]."""
+    if keras.backend.standardize_dtype(query.dtype) == "float16":  # the products would overflow
+        query = at_least_float32(query)
+        key = at_least_float32(key)
+    scaled_query = query * query.shape[-1] ** -0.5  # cheaper than scaling the scores
+    return at_least_float32(ops.matmul(scaled_query, ops.swapaxes(key, -1, -2)))
 
 
 def check_broadcast(name, tensor, shape):
     """Raises ValueError if a mask or bias does not broadcast to `shape`, [B, H, T, S].
 
-    Otherwise a mask [T, T] of a batch of one, for example, would make it a batch of T.
+    A layer, for example, reads a mask [T, T] as one of T sequences, [B, S] with B = T. With a batch
+    of one, the scores would silently become those of a batch of T.
     """
     if tensor is None:
         return
@@ -98,17 +104,3 @@ def check_causal(query, key):
             "Causal attention needs as many queries as keys. "
             f"Received: causal=True, {queries} queries and {keys} keys."
         )
-
-
-def chunks(x, size):
-    """[B, H, T, D] to [B, H, n, c, D], padded by zeros."""
-    batch, heads, length, width = ops.shape(x)
-    count = -(-length // size)
-    x = ops.pad(x, [(0, 0), (0, 0), (0, count * size - length), (0, 0)])
-    return ops.reshape(x, (batch, heads, count, size, width))
-
-
-def joined(chunks, length):
-    """[B, H, n, c, D] to [B, H, T, D], the inverse of `chunks`."""
-    batch, heads, count, size, width = ops.shape(chunks)
-    return ops.reshape(chunks, (batch, heads, count * size, width))[:, :, :length]

@@ -12,13 +12,8 @@ from keras import ops
 
 from zoo import compat
 from zoo.dtypes import at_least_float32
-from zoo.layers.attention import (
-    check_broadcast,
-    check_causal,
-    chunks,
-    joined,
-    scaled_dot_product_attention,
-)
+from zoo.layers.attention import check_broadcast, check_causal, scaled_dot_product_attention
+from zoo.layers.chunks import join_chunks, split_into_chunks
 
 BLOCK_SIZE = 128
 
@@ -26,16 +21,15 @@ BLOCK_SIZE = 128
 def blockwise_attention(
     query, key, value, mask=None, dropout=None, bias=None, causal=False, block_size=BLOCK_SIZE
 ):
-    """What `zoo.layers.scaled_dot_product_attention` computes, for b queries at a time.
+    """Computes `zoo.layers.scaled_dot_product_attention` in blocks of b queries.
 
-    No tensor [B, H, T, S] is computed, neither forward nor backward, but [B, H, b, S]. Axes of
-    length one are not expanded: in masks any of them, in biases the batch and the heads.
+    Only the scores of one block, [B, H, b, S], are in memory at a time, also for the gradient.
 
     Args:
         query, key, value, mask, bias, causal: see `zoo.layers.attention_weights` and
             `zoo.layers.scaled_dot_product_attention`.
-        dropout: function applied to the values: it drops whole keys.
-        block_size: b.
+        dropout: callable applied to the values in training: it drops whole keys.
+        block_size: b. Up to this number of queries, there are no blocks.
 
     Returns:
         [B, H, T, value_dim]. A query that may attend to nothing gives zeros.
@@ -46,46 +40,51 @@ def blockwise_attention(
     if dropout is not None:
         value = dropout(value)
     length = query.shape[2]
-    dtype = value.dtype
     if length is not None and length <= block_size:
         return scaled_dot_product_attention(query, key, value, mask, None, bias, causal)
     if causal:
         check_causal(query, key)
-    scores_shape = (None, None, length, key.shape[2])  # below, the batch may be any
+    scores_shape = (None, None, length, key.shape[2])  # batch and heads are not checked
     check_broadcast("mask", mask, scores_shape)
     check_broadcast("bias", bias, scores_shape)
+
+    # 1. Cut queries, masks and biases into blocks.
     queries = _blocks(query, block_size)  # [n, B, H, b, D]
+    blocks = [ops.arange(ops.shape(queries)[0]), queries]
     masks = None
     if mask is not None:
-        masks = _blocks(_rank_4(mask), block_size)
-    mapped = [ops.arange(ops.shape(queries)[0]), queries]
-    if bias is not None:  # with T = 1, TensorFlow 2.21 would optimize its graph to empty gradients
-        bias = _rank_4(bias)
+        masks = _blocks(_prepend_axes(mask), block_size)  # [n or 1, B or 1, H or 1, b or 1, S or 1]
+    if bias is not None:
+        bias = _prepend_axes(bias)
         batch, heads, _, keys = ops.shape(bias)
+        # TensorFlow 2.21 would optimize the gradient of a bias with T = 1 away.
         bias = ops.broadcast_to(bias, (batch, heads, ops.shape(query)[2], keys))
-        mapped.append(_blocks(bias, block_size))
-    # The gradients of keys and values are sums over the blocks, in the dtype of these copies.
-    all_keys = at_least_float32(key)
-    all_values = at_least_float32(value)
-    training = compat.call_training()  # is not known any more when a block is computed again
+        blocks.append(_blocks(bias, block_size))  # [n, B or 1, H or 1, b, S or 1]
 
-    def attend(inputs):
-        """The output of block i: [B, H, b, value_dim]."""
-        i, *of_block = inputs
+    # 2. Attend from one block after the other. The gradient computes each block again.
+    # Gradients of keys and values are sums over the blocks, in the dtype of these copies.
+    keys = at_least_float32(key)
+    values = at_least_float32(value)
+    training = compat.call_training()  # unknown when the gradient computes a block again
+
+    def attend(block):
+        i, query_block, *bias_block = block
 
         @keras.remat
-        def output(key, value, query, bias=None):
-            block_mask = _mask_of_block(i, block_size, masks, causal, ops.shape(key)[2])
-            key = ops.cast(key, query.dtype)
-            value = ops.cast(value, dtype)
+        def recomputed(keys, values, query, bias=None):
+            mask = _mask_of_block(i, block_size, masks, causal, ops.shape(keys)[2])
+            keys = ops.cast(keys, query.dtype)
+            values = ops.cast(values, value.dtype)
             with compat.call_context(training):
-                return scaled_dot_product_attention(query, key, value, block_mask, bias=bias)
+                return scaled_dot_product_attention(query, keys, values, mask, bias=bias)
 
-        return output(all_keys, all_values, *of_block)
+        return recomputed(keys, values, query_block, *bias_block)  # [B, H, b, value_dim]
 
-    output = ops.map(attend, mapped)  # [n, B, H, b, value_dim]
+    output = ops.map(attend, blocks)  # [n, B, H, b, value_dim]
+
+    # 3. Join the blocks.
     output = ops.transpose(output, (1, 2, 0, 3, 4))  # [B, H, n, b, value_dim]
-    return joined(output, ops.shape(query)[2])
+    return join_chunks(output, ops.shape(query)[2])
 
 
 def _mask_of_block(i, size, masks, causal, num_keys):
@@ -101,13 +100,14 @@ def _mask_of_block(i, size, masks, causal, num_keys):
 
 
 def _blocks(x, size):
-    """[B, H, T, D] to [n, B, H, b, D], padded by zeros; of a mask with T = 1, n = 1."""
+    """[B, H, T, D] to [n, B, H, b, D], padded by zeros; with T = 1, n = 1 and b = 1."""
     if x.shape[2] == 1:
         return x[None]
-    return ops.transpose(chunks(x, size), (2, 0, 1, 3, 4))
+    return ops.transpose(split_into_chunks(x, size), (2, 0, 1, 3, 4))
 
 
-def _rank_4(x):
+def _prepend_axes(x):
+    """Adds axes of length one in front, up to rank 4."""
     x = ops.convert_to_tensor(x)
     while len(x.shape) < 4:
         x = x[None]

@@ -1,9 +1,14 @@
-"""The cache of decoding: keys and values from one step to the next.
+"""The cache of incremental decoding.
 
-The K hypotheses of a sentence share one buffer for keys and values, in which each step writes K
-slots, one for each hypothesis. A hypothesis is a path through these slots: when it continues
-another one, its path is copied, and no key or value is moved. Copying these instead costs 6 to 25 %
-of a beam search's time on two CPU cores (base model, 4 beams, 32 to 128 tokens, batch 8 and 32).
+The K hypotheses of a sentence share one buffer for keys and values. Each step writes K slots to it,
+one for each hypothesis. A hypothesis is a path through these slots: when it continues another one,
+its path is copied, but no key or value is moved. After three steps of K = 2 hypotheses, of which
+the second continued the first in step 1::
+
+    step                      0     1     2
+    buffer index          0  1  2  3  4  5       step · K + slot
+    slots of hypothesis 0     0     0     0      attends to 0, 2, 4
+    slots of hypothesis 1     0     1     1      attends to 0, 3, 5
 
 Axes: B sentences, K hypotheses of a sentence, T target tokens, S source tokens, H heads.
 """
@@ -26,11 +31,7 @@ class KeyValue(NamedTuple):
             ops.slice_update(self.key, start, key), ops.slice_update(self.value, start, value)
         )
 
-    def follow(self, parents):
-        """The same buffer: hypotheses are paths through it, see `Cache.follow`."""
-        return self
-
-    def with_slots(self, count):
+    def for_hypotheses(self, count):
         """The buffer with `count` slots for each position, of which the first is filled."""
         batch, heads, length, _ = ops.shape(self.key)
         padding = [(0, 0), (0, 0), (0, 0), (0, count - 1), (0, 0)]
@@ -41,14 +42,20 @@ class KeyValue(NamedTuple):
             ops.reshape(key, (*shape, key.shape[-1])), ops.reshape(value, (*shape, value.shape[-1]))
         )
 
+    def reorder(self, parents):
+        """The same buffer: `Cache.slots` is reordered in its place."""
+        return self
+
 
 class DecoderCache(NamedTuple):
-    """A decoder block's keys and values: of target tokens, in a buffer, and of the memory.
+    """What a decoder block keeps from one step to the next.
 
-    With an SSRU, `target` is a `zoo.layers.ssru.State`. Without a memory, `memory` is ().
+    Fields:
+        self_attention: `KeyValue`, the buffer of the target tokens, or `zoo.layers.ssru.SSRUState`.
+        memory: `KeyValue` of the memory; () without one, as the state of a loop cannot hold None.
     """
 
-    target: Any
+    self_attention: Any
     memory: KeyValue | tuple
 
 
@@ -57,33 +64,40 @@ class Cache(NamedTuple):
 
     Fields:
         position: int32 [], number of target tokens so far.
-        paths: int32 [B, K, T], for each token of each hypothesis, which of the K slots of its step
-            it was written to.
+        slots: int32 [B, K, T], the slot in which each hypothesis finds its token of each step.
         blocks: `DecoderCache` of each decoder block, with T·K slots.
         memory_mask: bool [B, 1, 1, S], or () without a memory.
     """
 
     position: Any
-    paths: Any
+    slots: Any
     blocks: tuple[DecoderCache, ...]
     memory_mask: Any
 
     @classmethod
-    def first(cls, position, shape, blocks, memory_mask=()):
-        """The cache of the first step, with no path yet.
+    def create(cls, position, shape, blocks, memory_mask=()):
+        """The cache before the first step.
 
-        `shape` is (B, K, T), `blocks` the `DecoderCache` of each block for one hypothesis.
+        Args:
+            position: number of target tokens that `blocks` hold.
+            shape: (B, K, T).
+            blocks: `DecoderCache` of each block for one hypothesis.
+            memory_mask: see `Cache`.
         """
-        blocks = [block._replace(target=block.target.with_slots(shape[1])) for block in blocks]
+        _, hypotheses, _ = shape
+        blocks = [
+            block._replace(self_attention=block.self_attention.for_hypotheses(hypotheses))
+            for block in blocks
+        ]
         position = ops.full((), position, "int32")
         return cls(position, ops.zeros(shape, "int32"), tuple(blocks), memory_mask)
 
-    def open_slots(self):
-        """The cache in which hypothesis k writes to slot k of this step."""
-        _, hypotheses, length = ops.shape(self.paths)
+    def begin_step(self):
+        """The cache in which hypothesis k uses slot k of this step."""
+        _, hypotheses, length = ops.shape(self.slots)
         own = ops.arange(hypotheses, dtype="int32")[:, None]  # [K, 1]
         is_new = ops.arange(length) == self.position  # [T]
-        return self._replace(paths=ops.where(is_new, own, self.paths))
+        return self._replace(slots=ops.where(is_new, own, self.slots))
 
     def step_arguments(self, bias=None, rotation=None):
         """Arguments of `zoo.layers.TransformerDecoder.step` for K new tokens.
@@ -92,10 +106,11 @@ class Cache(NamedTuple):
             bias: of one token at this position, [1, H, 1, T], the same for all hypotheses.
             rotation: of one token at this position, [1, 1, 1, D].
         """
-        batch, hypotheses, length = ops.shape(self.paths)
-        on_path = self.paths[..., None] == ops.arange(hypotheses, dtype="int32")  # [B, K, T, K]
+        batch, hypotheses, length = ops.shape(self.slots)
+        slots = ops.arange(hypotheses, dtype="int32")
+        is_used = self.slots[..., None] == slots  # [B, K hypotheses, T, K slots]
         is_written = ops.arange(length) <= self.position  # [T]
-        mask = ops.logical_and(on_path, is_written[:, None])
+        mask = ops.logical_and(is_used, is_written[:, None])
         return {
             "position": self.position * hypotheses,  # the first of the K slots of this step
             "mask": ops.reshape(mask, (batch, 1, hypotheses, length * hypotheses)),
@@ -104,14 +119,17 @@ class Cache(NamedTuple):
             "rotation": rotation,
         }
 
-    def next(self, blocks):
-        """The cache of the next step, with the blocks' caches after this one."""
+    def end_step(self, blocks):
+        """The cache for the next step, with the caches that the blocks returned in this one."""
         return self._replace(position=self.position + 1, blocks=tuple(blocks))
 
-    def follow(self, parents):
+    def reorder(self, parents):
         """The cache in which hypothesis k continues hypothesis ``parents[b, k]``; int [B, K]."""
-        blocks = [block._replace(target=block.target.follow(parents)) for block in self.blocks]
-        return self._replace(paths=take_rows(self.paths, parents), blocks=tuple(blocks))
+        blocks = [
+            block._replace(self_attention=block.self_attention.reorder(parents))
+            for block in self.blocks
+        ]
+        return self._replace(slots=take_rows(self.slots, parents), blocks=tuple(blocks))
 
 
 def take_rows(x, indices):

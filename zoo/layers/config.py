@@ -5,13 +5,14 @@ import inspect
 import keras
 
 from zoo import compat
-from zoo.errors import UserError
+from zoo.layers.quantization import check_not_quantized
 
 
 class ConfigMixin:
     """Gives a Keras layer or model, and all of its subclasses, ``get_config`` and ``from_config``.
 
-    The config is what the constructor was given, and what Keras adds. List the mixin first:
+    The config is what the constructor was given, and what Keras adds. Keras's own record of the
+    arguments is for plain values only, not for initializers or layers. List the mixin first:
     ``class MyLayer(ConfigMixin, keras.layers.Layer)``.
     """
 
@@ -35,17 +36,16 @@ class ConfigMixin:
             )
         arguments = keras.saving.serialize_keras_object(self.given_arguments.named)
         config = {**arguments, **super().get_config()}
+        # Keras adds `name`, `trainable` and `dtype`, which not every constructor takes.
         parameters = inspect.signature(type(self).__init__).parameters
         if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
             return config
-        # Keras adds `name`, `trainable` and `dtype`, which not every constructor takes.
         return {name: value for name, value in config.items() if name in parameters}
 
     def stateless_call(self, *args, training=None, **kwargs):
-        """As `keras.layers.Layer.stateless_call`, with `training` for nested layers as well.
+        """Calls the layer without side effects, as `fit` does on JAX.
 
-        With it, `fit` runs models on JAX. Keras opens no context of a call there, from which nested
-        layers learn whether they are in training.
+        Unlike the method of `keras.layers.Layer`, it passes `training` to nested layers.
         """
         if "training" in inspect.signature(self.call).parameters:
             kwargs["training"] = training
@@ -53,7 +53,7 @@ class ConfigMixin:
             return super().stateless_call(*args, **kwargs)
 
     def save_own_variables(self, store):
-        check_not_quantized(self)  # Keras could not load the weights: the config does not say so
+        check_not_quantized(self)  # the config does not say it, so Keras could not load the weights
         super().save_own_variables(store)
 
     @classmethod
@@ -95,42 +95,28 @@ class GivenArguments:
                 self.named[name] = value
 
 
-def quantization_mode(layer):
-    """The mode of the quantized layers within a layer, such as "int8"; None without any."""
-    for part in compat.all_layers(layer):
-        mode = getattr(part, "quantization_mode", None)
-        if mode is not None:
-            return mode  # Keras quantizes in one mode
-    return None
-
-
-def check_not_quantized(layer):
-    """Raises UserError if a layer, or one within it, is quantized."""
-    if quantization_mode(layer):
-        raise UserError(
-            "A model with quantized weights can be exported as a SavedModel, but not saved or "
-            'converted. Load it without dtype="int8", or save it before you call `quantize`.'
-        )
-
-
 class SameShapeLayer(ConfigMixin, keras.layers.Layer):
-    """A layer whose output has the mask and the shape of its first input.
-
-    If it has an attribute `embed_dim`, this is the width of the output.
-    """
+    """Base class of layers whose output has the shape and the mask of their first input."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
 
     def compute_output_shape(self, input_shape=None, *others, **named):
-        if input_shape is None:  # shapes of several inputs are named as in `build`
+        if input_shape is None:  # Keras passes several shapes by name, as to `build`
             input_shape = next(iter(named.values()))
-        *shape, width = input_shape
-        return (*shape, getattr(self, "embed_dim", width))
+        return tuple(input_shape)
 
     def compute_mask(self, inputs, previous_mask):
         return compat.get_keras_mask(inputs)  # not the mask of the call, which may be causal
+
+
+class SameLengthLayer(SameShapeLayer):
+    """Base class of layers whose output is like their first input, but of width `embed_dim`."""
+
+    def compute_output_shape(self, input_shape=None, *others, **named):
+        shape = super().compute_output_shape(input_shape, *others, **named)
+        return (*shape[:-1], self.embed_dim)
 
 
 def build_layers(layer, shape):
@@ -141,10 +127,10 @@ def build_layers(layer, shape):
 
 
 def own_initializer(initializer):
-    """A copy of an initializer, if it is an object of Keras that draws from a fixed seed.
+    """Returns an initializer that does not draw the numbers another layer has drawn from it.
 
-    Such an object draws the same numbers at every call; its copies draw others, unless an integer
-    was given as its seed. One with a `keras.random.SeedGenerator` draws others at every call.
+    A random initializer of Keras draws the same numbers at every call, unless its seed is a
+    `keras.random.SeedGenerator`. A copy draws others, unless the user gave an integer as the seed.
     """
     is_random = isinstance(initializer, compat.RandomInitializer)
     if is_random and isinstance(initializer.seed, int):

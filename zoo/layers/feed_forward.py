@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from zoo import kernels
-from zoo.layers.config import SameShapeLayer, own_initializer
+from zoo.layers.config import SameLengthLayer, own_initializer
 from zoo.layers.dense import Dense, by_rows
 from zoo.layers.dropout import Dropout
 
@@ -52,7 +52,7 @@ ACTIVATIONS = {function.__name__: function for function in (gelu, gelu_tanh, qui
 
 
 @keras.saving.register_keras_serializable("zoo")
-class FeedForward(SameShapeLayer):
+class FeedForward(SameLengthLayer):
     """FFN(x) = act(xW₁ + b₁)W₂ + b₂, at each position separately.
 
     Source: Vaswani et al. 2017, section 3.3, equation 2, with ReLU; Dosovitskiy et al. 2020,

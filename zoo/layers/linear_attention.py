@@ -9,8 +9,9 @@ Axes: B batch, T queries, S keys, H heads, D head width, c chunk; n number of ch
 from keras import ops
 
 from zoo.dtypes import at_least_float32
-from zoo.layers.attention import check_causal, chunks, joined
-from zoo.layers.masks import attention_mask, position_mask
+from zoo.layers.attention import check_causal
+from zoo.layers.chunks import join_chunks, split_into_chunks
+from zoo.layers.masks import attention_mask, key_mask
 
 CHUNK_SIZE = 128
 
@@ -20,19 +21,18 @@ def linear_attention(
 ):
     """φ(Q)(φ(K)ᵀV), each row divided by φ(Q)Σφ(K); equations 5 and 6 of the paper.
 
-    φ is the `feature_map`. No tensor [B, H, T, S] is computed. Sums are in float32 or wider.
+    φ is the `feature_map`. No scores [B, H, T, S] are computed. Sums are in at least float32.
 
     Args:
         query: [B, H, T, D].
         key: [B, H, S, D].
         value: [B, H, S, value_dim].
         mask: bool, True = attend, broadcastable to [B, H, 1, S]: it may not depend on the query.
-        dropout: function applied to the values: it drops whole keys.
-        bias: None: there are no scores that it could be added to.
+        dropout: callable applied to the values in training: it drops whole keys.
+        bias: None, since there are no scores.
         causal: whether a query attends to keys at its own position and before only (equations 8
-            and 9); T = S. It is computed in chunks: by masked products within a chunk, and from the
-            sum of φ(K)ᵀV over the chunks before.
-        chunk_size: c.
+            and 9); T = S.
+        chunk_size: c, which changes the speed of causal attention only.
 
     Returns:
         [B, H, T, value_dim] in the dtype of `value`. A query that may attend to nothing gives
@@ -47,11 +47,11 @@ def linear_attention(
     queries = feature_map(query)
     keys = feature_map(key)
     if mask is not None:
-        advice = " For causal attention, use `causal=True`."
-        visible = position_mask(attention_mask(mask), "linear attention", advice)  # [B, H, S, 1]
+        advice = "For causal attention, use `causal=True`."
+        visible = key_mask(attention_mask(mask), "linear attention", advice)  # [B, H, S, 1]
         keys = ops.where(visible, keys, 0.0)
-    # A value of one sums the weights, which the output is divided by.
     values = ops.cast(value, queries.dtype)
+    # The sum over a column of ones is that of the weights, by which the output is divided.
     values = ops.concatenate([values, ops.ones_like(values[..., :1])], axis=-1)
     if causal:
         check_causal(query, key)
@@ -63,10 +63,10 @@ def linear_attention(
 
 
 def linear_attention_weights(query, key, mask=None, bias=None, causal=False):
-    """The weights of `linear_attention`, of each query over the keys, one by one: [B, H, T, S].
+    """Returns the weights of `linear_attention`, [B, H, T, S] in the dtype of `query`.
 
-    Time and memory are quadratic in the length, and any mask of `zoo.layers.attention_weights` is
-    allowed. They are in the dtype of `query`.
+    This takes time and memory that are quadratic in the length, and any mask of
+    `zoo.layers.attention_weights`.
     """
     _check_bias(bias)
     weights = ops.matmul(feature_map(query), ops.swapaxes(feature_map(key), -1, -2))
@@ -79,24 +79,28 @@ def linear_attention_weights(query, key, mask=None, bias=None, causal=False):
 
 
 def feature_map(x):
-    """elu(x) + 1, equation 7, in float32 or wider: x + 1 if x > 0, and otherwise exp(x)."""
+    """elu(x) + 1, equation 7, in at least float32: x + 1 if x > 0, and otherwise exp(x)."""
     x = at_least_float32(x)
     # elu(x) + 1 itself is rounded to zero from x = -17 on.
     return ops.where(x > 0.0, x + 1.0, ops.exp(ops.minimum(x, 0.0)))
 
 
 def _causal_sums(query, key, value, size):
-    """Σ (φ(q_t)·φ(k_s)) v_s over s ≤ t, of features: [B, H, T, value_dim]; equations 8 and 9."""
+    """Σ (φ(q_t)·φ(k_s)) v_s over s ≤ t, of features: [B, H, T, value_dim]; equations 8 and 9.
+
+    The sum over the chunks before that of t comes from their sum of φ(k_s)ᵀv_s, the sum within the
+    chunk from masked weights.
+    """
     length = ops.shape(query)[2]
-    query = chunks(query, size)  # [B, H, n, c, D]
-    key = chunks(key, size)
-    value = chunks(value, size)
+    query = split_into_chunks(query, size)  # [B, H, n, c, D]
+    key = split_into_chunks(key, size)
+    value = split_into_chunks(value, size)
     transposed_key = ops.swapaxes(key, -1, -2)  # [B, H, n, D, c]
     products = ops.cumsum(ops.matmul(transposed_key, value), axis=2)  # [B, H, n, D, value_dim]
-    before = ops.pad(products[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0), (0, 0)])
-    within = ops.tril(ops.matmul(query, transposed_key))  # [B, H, n, c, c]
-    sums = ops.matmul(query, before) + ops.matmul(within, value)
-    return joined(sums, length)
+    products_before = ops.pad(products[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0), (0, 0)])
+    weights_within = ops.tril(ops.matmul(query, transposed_key))  # [B, H, n, c, c]
+    sums = ops.matmul(query, products_before) + ops.matmul(weights_within, value)
+    return join_chunks(sums, length)
 
 
 def _divide(sums, totals):

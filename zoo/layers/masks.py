@@ -1,7 +1,7 @@
 """Attention masks: boolean, True = may attend, rank 4, broadcastable to [B, H, T, S].
 
-Every layer follows one rule, `attention_mask`: a query may attend to a key if the mask of the call
-allows it and if the mask that Keras carries along with the keys does.
+In every layer, a query attends to a key if both the `mask` of the call and the Keras mask of the
+keys allow it; see `attention_mask`.
 
 Axes: B batch, H heads, T queries, S keys. For a batch of one sentence of three tokens, the last of
 them padding, with T = S = 3 (rows are queries, columns are keys)::
@@ -15,11 +15,11 @@ them padding, with T = S = 3 (rows are queries, columns are keys)::
 import keras
 from keras import ops
 
-from zoo.compat import get_keras_mask as carried_mask
+from zoo.compat import get_keras_mask
 
 
 def padding_mask(valid):
-    """Hides padded keys from every query: bool [B, 1, 1, S].
+    """Returns a mask that hides padded keys from every query: bool [B, 1, 1, S].
 
     Args:
         valid: bool [B, S], True where a key is real: ``padding_mask(token_ids != pad_id)``.
@@ -28,7 +28,7 @@ def padding_mask(valid):
 
 
 def causal_mask(length):
-    """Look-ahead mask: a query attends to keys at its own position and before: bool [1, 1, T, T].
+    """Returns a mask that hides later keys from each query: bool [1, 1, T, T].
 
     Source: Vaswani et al. 2017, section 3.2.3.
 
@@ -40,7 +40,7 @@ def causal_mask(length):
 
 
 def attention_mask(mask, keys=None):
-    """Attends where a mask does and the padding mask that the keys carry does.
+    """Combines the mask of a call with the Keras mask of the keys: both have to allow attention.
 
     Args:
         mask: None; bool [B, S], True where a key is real; bool [B, T, S]; or bool of rank 4,
@@ -56,25 +56,26 @@ def attention_mask(mask, keys=None):
     """
     if mask is not None:
         mask = _rank_4(mask)
-    carried = None if keys is None else carried_mask(keys)
-    if carried is None:
+    mask_of_keys = None if keys is None else get_keras_mask(keys)
+    if mask_of_keys is None:
         return mask
-    carried = _rank_4(carried)
-    return carried if mask is None else ops.logical_and(mask, carried)
+    mask_of_keys = _rank_4(mask_of_keys)
+    return mask_of_keys if mask is None else ops.logical_and(mask, mask_of_keys)
 
 
-def position_mask(mask, layer, advice=""):
-    """Transposes a mask [B, H, 1, S], which does not depend on the query, to [B, H, S, 1].
+def key_mask(mask, name, advice=""):
+    """Transposes a mask [B, H, 1, S] to a column for each key, [B, H, S, 1].
 
     Raises:
-        ValueError: if it depends on the query; the message names the `layer` and ends with
-            `advice`.
+        ValueError: if the mask depends on the query. `name` is what the message calls the layer,
+            `advice` its last sentence.
     """
     if mask.shape[2] != 1:
-        raise ValueError(
-            f"The mask of {layer} may not depend on the query: it has shape [B, S], True where a "
-            f"position is real, or [B, 1, 1, S]. Received: shape {tuple(mask.shape)}.{advice}"
+        message = (
+            f"The mask of {name} may not depend on the query: it has shape [B, S], True where a "
+            f"position is real, or [B, 1, 1, S]. Received: shape {tuple(mask.shape)}. {advice}"
         )
+        raise ValueError(message.rstrip())
     return ops.swapaxes(mask, -1, -2)
 
 

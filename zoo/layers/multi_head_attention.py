@@ -3,31 +3,35 @@
 Axes: B batch, T queries, S keys, H heads, D head width, E model width.
 """
 
-import itertools
-
 import keras
+import numpy as np
 from keras import ops
 
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.attention import attention_weights, scaled_dot_product_attention
 from zoo.layers.blockwise_attention import blockwise_attention
 from zoo.layers.cache import KeyValue
-from zoo.layers.config import SameShapeLayer, own_initializer
+from zoo.layers.config import SameLengthLayer, own_initializer
 from zoo.layers.dense import Dense
 from zoo.layers.dropout import Dropout
 from zoo.layers.linear_attention import linear_attention, linear_attention_weights
 from zoo.layers.masks import attention_mask
 from zoo.layers.rotary import rotate
 
-ATTENTION = {  # how heads attend, and the weights by which they do
-    "softmax": (scaled_dot_product_attention, attention_weights),
-    "blockwise": (blockwise_attention, attention_weights),
-    "linear": (linear_attention, linear_attention_weights),
+ATTENTION = {
+    "softmax": scaled_dot_product_attention,
+    "blockwise": blockwise_attention,
+    "linear": linear_attention,
+}
+WEIGHTS = {  # with which each kind attends
+    "softmax": attention_weights,
+    "blockwise": attention_weights,
+    "linear": linear_attention_weights,
 }
 
 
 def head_width(embed_dim, num_heads, key_dim=None):
-    """D, the width of a head's queries and keys: `key_dim` if given.
+    """Returns D, the width of a head's queries and keys: `key_dim` if given.
 
     Raises:
         ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`.
@@ -43,8 +47,8 @@ def head_width(embed_dim, num_heads, key_dim=None):
     return embed_dim // num_heads
 
 
-class _MultiHead(SameShapeLayer):
-    """What self-attention and cross-attention share: heads, and the projection to the output."""
+class _MultiHead(SameLengthLayer):
+    """Base class of `MultiHeadSelfAttention` and `MultiHeadAttention`."""
 
     def __init__(
         self,
@@ -57,7 +61,6 @@ class _MultiHead(SameShapeLayer):
         output_bias=True,
         kernel_initializer="glorot_uniform",
         attention="softmax",
-        causal=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -71,9 +74,7 @@ class _MultiHead(SameShapeLayer):
         self.output_bias = output_bias
         self.kernel_initializer = kernel_initializer
         self.attention = attention
-        self.causal = causal
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        self._attend, self._weights = ATTENTION[attention]
         # widths of all heads together
         self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
         self._value_width = self._key_width if value_dim is None else num_heads * value_dim
@@ -89,8 +90,8 @@ class _MultiHead(SameShapeLayer):
             name="output_projection",
         )
 
-    def _projection(self, name, *widths):
-        """A dense layer whose output holds several projections side by side."""
+    def _create_projection(self, name, *widths):
+        """A dense layer that computes several projections side by side."""
         return Dense(
             sum(widths),
             use_bias=self.qkv_bias,
@@ -99,26 +100,25 @@ class _MultiHead(SameShapeLayer):
             name=name,
         )
 
-    def _heads(self, x, *widths):
+    def _split_heads(self, x, *widths):
         """Projections side by side, [B, T, sum of the widths], to heads, [B, H, T, D] of each."""
         if len(set(widths)) == 1:  # one transpose is faster than one of each
-            heads = self._transposed_heads(x, len(widths) * self.num_heads)
+            heads = self._heads(x, len(widths) * self.num_heads)  # such as [B, 3H, T, D]
             return ops.split(heads, len(widths), axis=1)
-        ends = list(itertools.accumulate(widths))
-        parts = ops.split(x, ends[:-1], axis=-1)
-        return [self._transposed_heads(part, self.num_heads) for part in parts]
+        ends = np.cumsum(widths).tolist()
+        parts = ops.split(x, ends[:-1], axis=-1)  # [B, T, H·D] of each
+        return [self._heads(part, self.num_heads) for part in parts]
 
-    def _transposed_heads(self, x, count):
+    def _heads(self, x, count):
         length = ops.shape(x)[1]
         x = ops.reshape(x, (-1, length, count, x.shape[-1] // count))  # [B, T, count, D]
         return ops.transpose(x, (0, 2, 1, 3))  # [B, count, T, D]
 
-    def _output(self, heads):
-        """Heads [B, H, T, value_dim] to [B, T, E]."""
+    def _join_heads(self, heads):
+        """[B, H, T, value_dim] to [B, T, H·value_dim]."""
         length = ops.shape(heads)[2]
         x = ops.transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
-        x = ops.reshape(x, (-1, length, self._value_width))  # [B, T, H·value_dim]
-        return self.output_projection(x)
+        return ops.reshape(x, (-1, length, self._value_width))  # [B, T, H·value_dim]
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -134,21 +134,24 @@ class MultiHeadSelfAttention(_MultiHead):
         num_heads: H.
         key_dim: D, width of a head's queries and keys; ``embed_dim / num_heads`` by default.
         value_dim: width of a head's values; that of its keys by default.
-        dropout: rate in [0, 1) at which attention weights are dropped in training. Where the matrix
-            of all weights is never computed, it drops whole keys, each for all queries of a head
+        dropout: rate in [0, 1) at which attention weights are dropped in training. With "blockwise"
+            and "linear" attention, whole keys are dropped instead, each for all queries of a head
             (Zehui et al. 2019, "DropAttention", section 3).
         qkv_bias: whether the projections to queries, keys and values have biases.
         output_bias: whether the projection to the output has a bias.
         kernel_initializer: initializer of each projection's matrix.
         attention: "softmax", `zoo.layers.scaled_dot_product_attention`; "blockwise", which computes
             the same in memory that grows linearly with the length
-            (`zoo.layers.blockwise_attention`); or "linear", `zoo.layers.linear_attention`.
+            (`zoo.layers.blockwise_attention`); or "linear", `zoo.layers.linear_attention`, where
+            the mask may not depend on the query and there is no bias.
         causal: whether a position attends to itself and those before only.
 
-    Inputs: `x` [B, T, any width]; `mask` bool, True = attend: see `zoo.layers.attention_mask`;
-    `bias`, added to the scores, broadcastable to [B, H, T, T]; `rotation` of
-    `zoo.layers.RotaryPositions`, [B, 1, T, D]. With linear attention the mask may not depend on the
-    query, there is no bias, and queries and keys are rotated before the feature map.
+    Inputs:
+        x: [B, T, any width].
+        mask: bool, True = attend; see `zoo.layers.attention_mask`.
+        bias: added to the scores, broadcastable to [B, H, T, T].
+        rotation: of queries and keys, the output of `zoo.layers.RotaryPositions`: [B, 1, T, D].
+
     Output: [B, T, E].
 
     Raises:
@@ -157,21 +160,65 @@ class MultiHeadSelfAttention(_MultiHead):
             point.
     """
 
+    def __init__(
+        self,
+        embed_dim,
+        num_heads,
+        key_dim=None,
+        value_dim=None,
+        dropout=0.0,
+        qkv_bias=True,
+        output_bias=True,
+        kernel_initializer="glorot_uniform",
+        attention="softmax",
+        causal=False,
+        **kwargs,
+    ):
+        super().__init__(
+            embed_dim,
+            num_heads,
+            key_dim,
+            value_dim,
+            dropout,
+            qkv_bias,
+            output_bias,
+            kernel_initializer,
+            attention,
+            **kwargs,
+        )
+        self.causal = causal
+
     def build(self, input_shape):
-        self.qkv = self._projection("qkv", self._key_width, self._key_width, self._value_width)
+        self.qkv = self._create_projection(
+            "qkv", self._key_width, self._key_width, self._value_width
+        )
         self.qkv.build((None, input_shape[-1]))
         self.output_projection.build((None, self._value_width))
 
     def call(self, x, mask=None, bias=None, rotation=None):
         query, key, value = self.project(x, rotation)  # [B, H, T, D]
         mask = attention_mask(mask, keys=x)
-        heads = self._attend(query, key, value, mask, self._weights_dropout, bias, self.causal)
-        return self._output(heads)
+        heads = self._attend(query, key, value, mask, bias)  # softmax(QKᵀ/√D + bias)V
+        return self.output_projection(self._join_heads(heads))  # [B, T, E]
+
+    def project(self, x, rotation=None):
+        """The heads of queries and keys, [B, H, T, D], and of values, [B, H, T, value_dim]."""
+        query, key, value = self._split_heads(
+            self.qkv(x), self._key_width, self._key_width, self._value_width
+        )
+        if rotation is not None:
+            query = rotate(query, rotation)
+            key = rotate(key, rotation)
+        return query, key, value
+
+    def _attend(self, query, key, value, mask, bias):
+        attend = ATTENTION[self.attention]
+        return attend(query, key, value, mask, self._weights_dropout, bias, self.causal)
 
     def first_tokens(self, x, count, mask=None, bias=None, rotation=None):
-        """The output at the first `count` positions, unless `causal`: [B, count, E].
+        """Computes the output at the first `count` positions only: [B, count, E].
 
-        The rank of the bias is at least 2.
+        Not for causal attention. The rank of the bias is at least 2.
         """
         query, key, value = self.project(x, rotation)  # [B, H, T, D]
         query = query[:, :, :count]  # [B, H, count, D]
@@ -180,21 +227,11 @@ class MultiHeadSelfAttention(_MultiHead):
             mask = mask[:, :, :count]
         if bias is not None:
             bias = bias[..., :count, :]
-        heads = self._attend(query, key, value, mask, self._weights_dropout, bias, self.causal)
-        return self._output(heads)
+        heads = self._attend(query, key, value, mask, bias)  # [B, H, count, value_dim]
+        return self.output_projection(self._join_heads(heads))
 
-    def project(self, x, rotation=None):
-        """The heads of queries and keys, [B, H, T, D], and of values, [B, H, T, value_dim]."""
-        query, key, value = self._heads(
-            self.qkv(x), self._key_width, self._key_width, self._value_width
-        )
-        if rotation is not None:
-            query = rotate(query, rotation)
-            key = rotate(key, rotation)
-        return query, key, value
-
-    def allocate_cache(self, batch_size, length):
-        """Zeros for the keys and values of `length` positions, for `step`: a `KeyValue`."""
+    def create_cache(self, batch_size, length):
+        """Returns an empty cache for `step`: a `KeyValue` of zeros at `length` positions."""
         shape = (batch_size, self.num_heads, length)
         key = ops.zeros((*shape, self._key_width // self.num_heads), self.compute_dtype)
         value = ops.zeros((*shape, self._value_width // self.num_heads), self.compute_dtype)
@@ -203,13 +240,13 @@ class MultiHeadSelfAttention(_MultiHead):
     def step(self, x, cache, position, mask, bias=None, rotation=None):
         """Computes new positions, which attend to those in the cache as `mask` allows.
 
-        Linear attention, too, attends to a cache of keys and values: that allows any mask, and
-        takes time that is linear in the length of the cache.
+        Linear attention computes its weights one by one here: it takes time that is linear in the
+        length of the cache, and any mask.
 
         Args:
             x: [B, T, any width], the new positions.
-            cache: `KeyValue` of S positions, see `allocate_cache`.
-            position: index in the cache of the first of them, an int or a scalar tensor.
+            cache: `KeyValue` of S positions; see `create_cache`.
+            position: index in the cache of the first new position, an int or a scalar tensor.
             mask: bool, broadcastable to [B, H, T, S]: which positions the new ones attend to,
                 themselves included.
             bias: added to the scores, broadcastable to [B, H, T, S].
@@ -220,14 +257,16 @@ class MultiHeadSelfAttention(_MultiHead):
         """
         query, key, value = self.project(x, rotation)  # [B, H, T, D]
         cache = cache.write(key, value, position)
-        weights = self._weights(query, cache.key, attention_mask(mask), bias)  # [B, H, T, S]
+        weights_of = WEIGHTS[self.attention]
+        weights = weights_of(query, cache.key, attention_mask(mask), bias)  # [B, H, T, S]
         heads = ops.matmul(weights, cache.value)  # [B, H, T, value_dim]
-        return self._output(heads), cache
+        return self.output_projection(self._join_heads(heads)), cache
 
     def attention_weights(self, x, mask=None, bias=None, rotation=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
         query, key, _ = self.project(x, rotation)
-        return self._weights(query, key, attention_mask(mask, keys=x), bias, self.causal)
+        weights_of = WEIGHTS[self.attention]
+        return weights_of(query, key, attention_mask(mask, keys=x), bias, self.causal)
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -241,14 +280,16 @@ class MultiHeadAttention(_MultiHead):
 
     Args, Output, Raises: see `zoo.layers.MultiHeadSelfAttention`.
 
-    Inputs: `query` [B, T, any width]; `memory` [B, S, any width]; `mask` bool, True = attend: see
-    `zoo.layers.attention_mask`.
+    Inputs:
+        query: [B, T, any width].
+        memory: [B, S, any width].
+        mask: bool, True = attend; see `zoo.layers.attention_mask`.
     """
 
     def build(self, query_shape, memory_shape):
-        self.query = self._projection("query", self._key_width)
+        self.query = self._create_projection("query", self._key_width)
         self.query.build((None, query_shape[-1]))
-        self.key_value = self._projection("key_value", self._key_width, self._value_width)
+        self.key_value = self._create_projection("key_value", self._key_width, self._value_width)
         self.key_value.build((None, memory_shape[-1]))
         self.output_projection.build((None, self._value_width))
 
@@ -257,36 +298,39 @@ class MultiHeadAttention(_MultiHead):
 
     def project(self, memory):
         """The heads of the memory's keys and values, a `KeyValue`."""
-        key, value = self._heads(self.key_value(memory), self._key_width, self._value_width)
+        key, value = self._split_heads(self.key_value(memory), self._key_width, self._value_width)
         return KeyValue(key, value)
 
     def attend(self, query, memory, mask=None):
-        """Attends from `query` [B, T, any width] to the result of `project`: [B, T, E].
+        """Attends to a projected memory.
 
-        The mask that the memory carries has to be given as `mask`: `project` does not keep it.
+        Args:
+            query: [B, T, any width].
+            memory: `KeyValue`, the result of `project`. A mask that Keras attached to the memory
+                is not kept in it: give it as `mask`.
+            mask: as for a call.
+
+        Returns:
+            [B, T, E].
         """
-        [query] = self._heads(self.query(query), self._key_width)  # [B, H, T, D]
-        heads = self._attend(
-            query,
-            memory.key,
-            memory.value,
-            attention_mask(mask),
-            self._weights_dropout,
-            causal=self.causal,
-        )
-        return self._output(heads)
+        [query] = self._split_heads(self.query(query), self._key_width)  # [B, H, T, D]
+        attend = ATTENTION[self.attention]
+        heads = attend(
+            query, memory.key, memory.value, attention_mask(mask), self._weights_dropout
+        )  # [B, H, T, value_dim]
+        return self.output_projection(self._join_heads(heads))
 
     def attention_weights(self, query, memory, mask=None):
         """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
-        [query] = self._heads(self.query(query), self._key_width)  # [B, H, T, D]
+        [query] = self._split_heads(self.query(query), self._key_width)  # [B, H, T, D]
         key = self.project(memory).key  # [B, H, S, D]
-        mask = attention_mask(mask, keys=memory)
-        return self._weights(query, key, mask, causal=self.causal)
+        weights_of = WEIGHTS[self.attention]
+        return weights_of(query, key, attention_mask(mask, keys=memory))
 
 
 @keras.saving.register_keras_serializable("zoo")
 class SideBySide(keras.initializers.Initializer):
-    """Initializes each of several kernels side by side by its own shape.
+    """Initializes kernels that are stored side by side, each by its own fan-in and fan-out.
 
     Args:
         initializer: initializer of each kernel.
@@ -300,12 +344,12 @@ class SideBySide(keras.initializers.Initializer):
     def __call__(self, shape, dtype=None):
         parts = []
         for index, width in enumerate(self.widths):
-            draw = own_initializer(keras.initializers.get(self.initializer))
-            if hasattr(draw, "seed"):
-                seed = draw.get_config().get("seed")
-                if isinstance(seed, int):  # given by the user: the parts still have to differ
-                    draw.seed = seed + index
-            parts.append(draw((*shape[:-1], width), dtype=dtype))
+            initializer = own_initializer(keras.initializers.get(self.initializer))
+            if hasattr(initializer, "seed"):
+                seed = initializer.get_config().get("seed")
+                if isinstance(seed, int):  # given by the user: the kernels still have to differ
+                    initializer.seed = seed + index
+            parts.append(initializer((*shape[:-1], width), dtype=dtype))
         return ops.concatenate(parts, axis=-1)
 
     def get_config(self):

@@ -12,31 +12,31 @@ import keras
 from keras import ops
 
 from zoo.dtypes import at_least_float32
-from zoo.layers.attention import chunks, joined
 from zoo.layers.cache import take_rows
-from zoo.layers.config import SameShapeLayer, own_initializer
+from zoo.layers.chunks import join_chunks, split_into_chunks
+from zoo.layers.config import SameLengthLayer, own_initializer
 from zoo.layers.dense import Dense
-from zoo.layers.masks import attention_mask, position_mask
+from zoo.layers.masks import attention_mask, key_mask
 
 CHUNK_SIZE = 32
 
 
-class State(NamedTuple):
+class SSRUState(NamedTuple):
     """The cell state of each hypothesis: `cell`, float32 [B, K, E]."""
 
     cell: Any
 
-    def with_slots(self, count):
+    def for_hypotheses(self, count):
         """The state of `count` hypotheses, all equal to the first."""
-        return State(ops.repeat(self.cell, count, axis=1))
+        return SSRUState(ops.repeat(self.cell, count, axis=1))
 
-    def follow(self, parents):
+    def reorder(self, parents):
         """The state in which hypothesis k continues hypothesis ``parents[b, k]``; int [B, K]."""
-        return State(take_rows(self.cell, parents))
+        return SSRUState(take_rows(self.cell, parents))
 
 
 @keras.saving.register_keras_serializable("zoo")
-class SSRU(SameShapeLayer):
+class SSRU(SameLengthLayer):
     """A recurrent layer whose cell is a weighted mean of its inputs up to each position.
 
     With the forget gate f_t = sigmoid(W_f x_t + b_f), the cell c_t = f_t · c_{t-1} + (1 - f_t) ·
@@ -49,8 +49,13 @@ class SSRU(SameShapeLayer):
         embed_dim: E, width of the output.
         kernel_initializer: initializer of both matrices.
 
-    Inputs: `x` [B, T, any width]; `mask` bool [B, T] or [B, 1, 1, T], True where a token is real:
-    the cell skips the others. `bias` and `rotation`, those of self-attention, must be None.
+    Its methods take the arguments of `zoo.layers.MultiHeadSelfAttention`, in whose place it stands.
+
+    Inputs:
+        x: [B, T, any width].
+        mask: bool [B, T] or [B, 1, 1, T], True for real tokens. Padding leaves the cell unchanged.
+        bias, rotation: None.
+
     Output: [B, T, E]; each position depends on itself and earlier ones only.
 
     Raises:
@@ -84,31 +89,31 @@ class SSRU(SameShapeLayer):
         forget, new = self._gates(x)
         mask = attention_mask(mask, keys=x)
         if mask is not None:
-            real = position_mask(mask, "an SSRU")[:, 0]  # [B, T, 1]
+            real = key_mask(mask, "an SSRU")[:, 0]  # [B, T, 1]
             forget = ops.where(real, forget, 1.0)
             new = ops.where(real, new, 0.0)
         cells = linear_recurrence(forget[:, None], new[:, None])[:, 0]  # [B, T, E]
         return ops.cast(ops.relu(cells), self.compute_dtype)
 
-    def allocate_cache(self, batch_size, length):
-        """The first `State`, zeros, whatever the number of positions, `length`."""
-        return State(ops.zeros((batch_size, 1, self.embed_dim), "float32"))
+    def create_cache(self, batch_size, length):
+        """Returns the first `SSRUState`, zeros; it does not depend on the `length`."""
+        return SSRUState(ops.zeros((batch_size, 1, self.embed_dim), "float32"))
 
     def step(self, x, cache, position, mask, bias=None, rotation=None):
         """Computes one new token of each hypothesis.
 
         Args:
             x: [B, K, any width].
-            cache: `State`.
+            cache: `SSRUState`.
             position, mask, bias, rotation: not used.
 
         Returns:
-            (outputs [B, K, E], the next `State`).
+            (outputs [B, K, E], the next `SSRUState`).
         """
         forget, new = self._gates(x)
         cell = forget * ops.cast(cache.cell, forget.dtype) + new
         outputs = ops.cast(ops.relu(cell), self.compute_dtype)
-        return outputs, State(ops.cast(cell, cache.cell.dtype))
+        return outputs, SSRUState(ops.cast(cell, cache.cell.dtype))
 
     def _gates(self, x):
         """f_t and (1 - f_t) · W x_t, [B, T, E] each, in float32 or wider."""
@@ -121,6 +126,7 @@ def linear_recurrence(factor, added, levels=4):
 
     A parallel scan: first within chunks, then over the last cells of all chunks, which form a
     recurrence of the same kind (Blelloch 1990, "Prefix Sums and Their Applications", section 1.4).
+    The depth of the recursion is fixed, as the length may be unknown when a graph is built.
 
     Args:
         factor, added: [B, N, T, E], N sequences.
@@ -129,13 +135,14 @@ def linear_recurrence(factor, added, levels=4):
     """
     length = ops.shape(added)[2]
     if levels == 1 or (isinstance(length, int) and length <= CHUNK_SIZE):
-        return _doubled(factor, added)[1]
+        _, cells = _scan(factor, added)
+        return cells
     batch, count, _, width = ops.shape(added)
     parts = -(-length // CHUNK_SIZE)
     rows = (batch, count * parts, CHUNK_SIZE, width)
-    factor = ops.reshape(chunks(factor, CHUNK_SIZE), rows)
-    added = ops.reshape(chunks(added, CHUNK_SIZE), rows)
-    factor, cells = _doubled(factor, added)
+    factor = ops.reshape(split_into_chunks(factor, CHUNK_SIZE), rows)
+    added = ops.reshape(split_into_chunks(added, CHUNK_SIZE), rows)
+    factor, cells = _scan(factor, added)
     # the recurrence over the last cells of all chunks
     ends = (batch, count, parts, width)
     last_factor = ops.reshape(factor[:, :, -1], ends)
@@ -144,17 +151,19 @@ def linear_recurrence(factor, added, levels=4):
     before = ops.pad(last_cell[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0)])
     before = ops.reshape(before, (batch, count * parts, 1, width))  # of each chunk
     cells = cells + factor * before
-    return joined(ops.reshape(cells, (batch, count, parts, CHUNK_SIZE, width)), length)
+    return join_chunks(ops.reshape(cells, (batch, count, parts, CHUNK_SIZE, width)), length)
 
 
-def _doubled(factor, added):
-    """The recurrence over at most `CHUNK_SIZE` tokens, in steps of 1, 2, 4, ... tokens.
+def _scan(factor, added):
+    """The recurrence over at most `CHUNK_SIZE` tokens (Hillis and Steele 1986).
+
+    After each round, the factor and the summand at t are those of 2 · back tokens together.
 
     Returns:
         (the product of the factors up to each token, the cells), both [B, N, T, E].
     """
     length = ops.shape(added)[2]
-    back = 1
+    back = 1  # then 2, 4, ...
     while back < CHUNK_SIZE:
         padding = [(0, 0), (0, 0), (back, 0), (0, 0)]
         added = added + factor * ops.pad(added, padding)[:, :, :length]

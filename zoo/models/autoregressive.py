@@ -45,8 +45,8 @@ class AutoregressiveModel(TransformerModel):
         In the blocks, the K hypotheses take the place of T positions. All of them have the same
         position, and the mask keeps them apart.
         """
-        cache = cache.open_slots()
-        length = ops.shape(cache.paths)[2]
+        cache = cache.begin_step()
+        length = ops.shape(cache.slots)[2]
         # The embedding adds positions to sequences: here, to B·K sequences of one token.
         x = self.decoder_embedding(ops.reshape(tokens, (-1, 1)), start=cache.position)
         x = ops.reshape(x, (*ops.shape(tokens), self.embed_dim))  # [B, K, E]
@@ -56,7 +56,7 @@ class AutoregressiveModel(TransformerModel):
         for block, block_cache in zip(self.decoder_blocks, cache.blocks):
             x, block_cache = block.step(x, block_cache, **arguments)
             block_caches.append(block_cache)
-        return x, cache.next(block_caches)
+        return x, cache.end_step(block_caches)
 
     def logits(self, x):
         """Computes the logits [B, T, V] for the last block's output [B, T, E]."""

@@ -4,7 +4,8 @@ import keras
 
 from zoo import compat
 from zoo.errors import as_number
-from zoo.layers.config import ConfigMixin, build_layers, check_not_quantized
+from zoo.layers.config import ConfigMixin, build_layers
+from zoo.layers.quantization import check_not_quantized
 from zoo.models.remat import recomputed
 
 # These positions are arguments of the blocks. All others are added to the embeddings.

@@ -210,11 +210,11 @@ class CausalLM(AutoregressiveModel):
         positions = position_arguments(self.decoder_positions, length, queries)
         block_caches = []
         for block in self.decoder_blocks:
-            cache = block.start(length, batch_size=batch_size)
+            cache = block.create_cache(length, batch_size=batch_size)
             if tokens.shape[1] != 0:
                 x, cache = block.step(x, cache, 0, mask, **positions)
             block_caches.append(cache)
-        return Cache.first(num_read, (batch_size, num_hypotheses, length), block_caches)
+        return Cache.create(num_read, (batch_size, num_hypotheses, length), block_caches)
 
     def input_signature(self):
         return keras.InputSpec("int32", (None, None), name="tokens")

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from zoo import compat
-from zoo.layers.config import check_not_quantized
+from zoo.layers.quantization import check_not_quantized
 
 
 def copy_model(model, **arguments):

@@ -232,9 +232,9 @@ class Transformer(AutoregressiveModel):
         """
         self.check_length(length)
         memory = self.encode(source)  # [B, S, E]
-        blocks = [block.start(length, memory) for block in self.decoder_blocks]
+        blocks = [block.create_cache(length, memory) for block in self.decoder_blocks]
         shape = (ops.shape(source)[0], num_hypotheses, length)
-        return Cache.first(0, shape, blocks, padding_mask(source != self.pad_id))
+        return Cache.create(0, shape, blocks, padding_mask(source != self.pad_id))
 
     def step_among(self, candidates):
         """Returns a function like `step` for a shortlist of target tokens of each sentence.

@@ -10,7 +10,7 @@ import keras
 from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError, check_at_least_1
 from zoo.files import atomic
-from zoo.layers.config import check_not_quantized
+from zoo.layers.quantization import check_not_quantized
 from zoo.training import distribution, state_file
 from zoo.training.callbacks import EpochFigures, HistoryFile, Norms, history_rows
 from zoo.training.hardware import resolve_precision
