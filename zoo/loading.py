@@ -29,15 +29,15 @@ def load(path, dtype=None, engine=None, revision=None, **options):
         dtype: dtype policy of the model, such as "bfloat16", or "mixed_bfloat16", which keeps the
             weights in float32; by default that of the run, or the global one of Keras. For
             translators and text generators also "int8": weight matrices and the inputs of their
-            products are quantized, everything else is float32. With an engine "float32", the
-            default, or "bfloat16" (OpenVINO) or "int8" (the others).
+            products are quantized, everything else is float32. With an engine: "float32", the
+            default; "bfloat16" for OpenVINO; "int8" for the others.
         engine: "onnxruntime" or "openvino" for an image classifier, or "ctranslate2" for a
             translator, to compute probabilities and translations in place of TensorFlow, on CPUs;
             see docs/engines.md.
         revision: branch, tag or commit of a model on the Hugging Face Hub.
         **options: constructor arguments that override those of the model, for published weights
             and for runs with a Vision Transformer. ``num_classes=7`` adds a new head, unless the
-            head has as many classes; ``num_classes=0`` removes it; another `input_shape` resizes
+            model's head has 7 classes; ``num_classes=0`` removes it; another `input_shape` resizes
             the positions and adapts the patches to the number of channels. Translation models of
             several languages need `src_lang` and `tgt_lang`. With ``shortlist=True``, a model of
             the program Marian uses its lexical shortlist. With ``ema=False``, weights are loaded

@@ -4,7 +4,7 @@ import re
 
 from zoo.errors import as_number
 
-# The tensors of heads, also of other tasks and of pre-training.
+# Tensors of heads, also those of other tasks and of pre-training.
 HEADS = (
     r"(cls|fc|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
     r"|decoder(_\w+)?)[./].*"
@@ -24,7 +24,7 @@ def head_classes(tensors, class_names, options):
         options: options of `zoo.load`, from which `num_classes` is removed.
 
     Returns:
-        The class names, [] for an encoder; and whether the head in the file is not used.
+        The class names, [] for an encoder; and whether the model does not have the file's head.
     """
     count = len(class_names)
     requested = options.pop("num_classes", None)
@@ -49,13 +49,7 @@ def head_classes(tensors, class_names, options):
 
 
 def create_model(create, arguments, options):
-    """Calls a function that builds a model.
-
-    Args:
-        create: function such as `zoo.causal_lm`.
-        arguments: its arguments for the published model.
-        options: options of `zoo.load`, which override them.
-    """
+    """Calls a function such as `zoo.causal_lm`; options of `zoo.load` override its arguments."""
     for name in ("input_shape", "num_classes", "src_lang", "tgt_lang", "shortlist"):
         if name in options and name not in arguments:
             raise ValueError(f"{name} is not an option of this model")

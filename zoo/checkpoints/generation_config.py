@@ -4,9 +4,8 @@ import re
 
 from zoo.checkpoints.hugging_face_config import read_json, warn_ignored
 
-FILE = "generation_config.json"
-# Settings of `generate` that affect the generated text, with values that have no effect. null has
-# none either.
+# Settings of `generate` that affect the generated text, and their values that have no effect, as
+# null has none.
 _SEARCH = {"num_beams": 1, "early_stopping": False, "length_penalty": 1.0, "max_length": 20}
 _OPTIONS = {  # `zoo.decoding.SearchOptions` has them as well
     "min_length": 0,
@@ -16,25 +15,13 @@ _OPTIONS = {  # `zoo.decoding.SearchOptions` has them as well
     "suppress_tokens": None,
 }
 _OTHERS = {
-    "temperature": 1.0,
-    "top_k": 50,
-    "top_p": 1.0,
-    "typical_p": 1.0,
-    "num_beam_groups": 1,
-    "num_return_sequences": 1,
-    "encoder_repetition_penalty": 1.0,
-    "guidance_scale": 1.0,
-    "do_sample": None,
-    "diversity_penalty": None,
-    "encoder_no_repeat_ngram_size": None,
-    "exponential_decay_length_penalty": None,
-    "begin_suppress_tokens": None,
-    "forced_decoder_ids": None,
-    "remove_invalid_values": None,
-    "max_new_tokens": None,
-    "bad_words_ids": None,
-    "forced_eos_token_id": None,
-}
+    "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "num_beam_groups": 1,
+    "num_return_sequences": 1, "encoder_repetition_penalty": 1.0, "guidance_scale": 1.0,
+    "do_sample": None, "diversity_penalty": None, "encoder_no_repeat_ngram_size": None,
+    "exponential_decay_length_penalty": None, "begin_suppress_tokens": None,
+    "forced_decoder_ids": None, "remove_invalid_values": None, "max_new_tokens": None,
+    "bad_words_ids": None, "forced_eos_token_id": None,
+}  # fmt: skip
 _NEUTRAL = {**_SEARCH, **_OPTIONS, **_OTHERS}
 # Settings that do not affect the text, and ids that are also in other files.
 _UNRELATED = (
@@ -47,9 +34,7 @@ def search_settings(folder, config, special, applied=(*_SEARCH, "max_new_tokens"
     """Reads the search settings of a folder, and warns of settings that are ignored.
 
     Args:
-        folder: `pathlib.Path`.
-        config: content of config.json, whose settings count only without `FILE`, as in
-            transformers.
+        folder, config: the folder, and the content of config.json.
         special: `zoo.decoding.SpecialTokens` of the task.
         applied: names of settings that the caller applies.
 
@@ -57,7 +42,7 @@ def search_settings(folder, config, special, applied=(*_SEARCH, "max_new_tokens"
         The settings that are not null, a dict; and the `search_options` of a task.
     """
     in_config = {name: config[name] for name in _NEUTRAL if name in config}
-    settings = read_json(folder / FILE, in_config)
+    settings = read_json(folder / "generation_config.json", in_config)  # as in transformers
     settings = {name: value for name, value in settings.items() if value is not None}
     changed = {name: value for name, value in settings.items() if value != _NEUTRAL.get(name)}
     options = {name: changed[name] for name in _OPTIONS if name in changed}

@@ -16,34 +16,19 @@ from zoo.errors import CheckpointError, needed
 
 SCHEMES = ("hf://", "kaggle://")
 _METADATA = (
-    "config.json",
-    "preprocessor_config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "target_vocab.json",
-    "source.spm",
-    "target.spm",
-    "sentencepiece.bpe.model",
-    "task.json",
-    "metadata.json",
-    "modules.json",
-    "?_Pooling/config.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-)
+    "config.json", "preprocessor_config.json", "generation_config.json", "tokenizer.json",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+    "vocab.txt", "merges.txt", "target_vocab.json", "source.spm", "target.spm",
+    "sentencepiece.bpe.model", "task.json", "metadata.json", "modules.json",
+    "?_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+)  # fmt: skip
 # In order of preference: formats without pickles first.
 _WEIGHTS = (
     ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json"),
     ("model.weights.h5", "task.weights.h5"),
     ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json"),
 )
-# What an error of the library means, by the name of its class; subclasses come first.
+# Explanations of the library's errors, by the name of their class; subclasses come first.
 _REASONS = {
     "GatedRepoError": "its owner asks for consent. Accept the conditions on the page of the model, "
     "then run `hf auth login` or set HF_TOKEN.",
@@ -75,9 +60,7 @@ def download(name, revision=None):
         `pathlib.Path` of the folder.
 
     Raises:
-        CheckpointError: if the name is malformed, the model does not exist or access to it is
-            denied, or it is not in the cache and there is no network.
-        zoo.errors.UserError: if huggingface_hub or kagglehub is not installed.
+        CheckpointError: if the name is malformed, or the model cannot be downloaded.
     """
     if name.startswith("kaggle://") and revision is None:
         return _from_kaggle(name)
@@ -93,14 +76,13 @@ def download(name, revision=None):
 def _from_hugging_face(name, repo, revision):
     hub = needed("huggingface_hub")
     try:
-        return _folder(functools.partial(hub.snapshot_download, repo, revision=revision))
+        return _downloaded(functools.partial(hub.snapshot_download, repo, revision=revision))
     except Exception as error:  # connection errors have no common base class
         reason = _reason(error, revision)
     raise CheckpointError(f"{name}: {' '.join(reason.split())}")
 
 
 def _reason(error, revision):
-    """What an error means, and what to do about it."""
     kinds = [kind.__name__ for kind in type(error).__mro__]
     for kind, reason in _REASONS.items():
         if kind in kinds:
@@ -108,23 +90,21 @@ def _reason(error, revision):
             return reason.format(error=error, kind=kinds[0], cause=cause, revision=revision)
 
 
-def _folder(download):
+def _downloaded(fetch):
     """Downloads the files that `zoo.load` reads; returns their folder."""
-
-    def fetch(allowed, ignored=()):
-        return pathlib.Path(download(allow_patterns=[*allowed], ignore_patterns=[*ignored]))
-
-    folder = fetch([*_METADATA, "*.yml", "*.spm"], ["*/*.yml", "*/*.spm"])
+    patterns = [*_METADATA, "*.yml", "*.spm"]
+    folder = fetch(allow_patterns=patterns, ignore_patterns=["*/*.yml", "*/*.spm"])
+    folder = pathlib.Path(folder)
     if (folder / "config.json").is_file():
         # raises an error before gigabytes are downloaded
         registry.find_format(folder, read_json(folder / "config.json"))
         for weights in _WEIGHTS:
-            fetch([*_METADATA, *weights])
+            fetch(allow_patterns=[*_METADATA, *weights])
             if any(any(folder.glob(pattern)) for pattern in weights):
                 return folder
     else:
-        # "*" also matches folders
-        fetch([f"*{ending}" for ending in marian_folder.FILES], ["*/*"])
+        patterns = [f"*{ending}" for ending in marian_folder.FILES]
+        fetch(allow_patterns=patterns, ignore_patterns=["*/*"])  # "*" also matches folders
         if marian_folder.is_folder(folder):
             return folder
     kinds = ", ".join(weights[0] for weights in _WEIGHTS)

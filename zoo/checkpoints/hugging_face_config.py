@@ -24,17 +24,11 @@ PROBLEMS = {f"{problem}_classification": problem for problem in ("single_label",
 INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}  # `PIL.Image.Resampling`
 # Default settings of transformers' image processors.
 _PROCESSOR = {
-    "do_resize": True,
-    "size": 224,
-    "resample": 2,
-    "do_center_crop": False,
-    "crop_size": 224,
-    "do_rescale": True,
-    "rescale_factor": 1 / 255,
-    "do_normalize": True,
-    "image_mean": 0.5,
-    "image_std": 0.5,
-}
+    "do_resize": True, "size": 224, "resample": 2,
+    "do_center_crop": False, "crop_size": 224,
+    "do_rescale": True, "rescale_factor": 1 / 255,
+    "do_normalize": True, "image_mean": 0.5, "image_std": 0.5,
+}  # fmt: skip
 _SUPPORTED = {
     "do_resize": True,
     "do_rescale": True,
@@ -81,20 +75,14 @@ def activation(folder, config):
 
 
 def class_names(folder, config, classes, options, problem=None):
-    """Returns the class names of a head.
+    """Returns the class names of the head in a file; [] if there is none, or it cannot be used.
 
     Args:
-        folder, config: the folder, and the content of config.json. If it names no classes, there
-            are two, as in transformers.
-        classes: number of outputs of the head in the file; 0 without one.
+        folder, config: the folder, and the content of config.json.
+        classes: number of outputs of the head; 0 without one.
         options: options of `zoo.load`.
-        problem: why the head cannot be used, if it cannot.
-
-    Returns:
-        list of str; [] if there is no head, or it cannot be used.
-
-    Raises:
-        CheckpointError: if the head cannot be used, and `options` have no `num_classes`.
+        problem: why the head cannot be used, if it cannot. This is an error unless the options
+            have `num_classes`.
     """
     problem_type = config.get("problem_type") or "single_label_classification"
     fewest = 1 if problem_type == "multi_label_classification" else 2
@@ -108,7 +96,7 @@ def class_names(folder, config, classes, options, problem=None):
         raise CheckpointError(f"{folder}: {problem}. {advice}")
     if problem:
         return []
-    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    names = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # as in transformers
     try:
         return [str(names[str(index)]) for index in range(len(names))]
     except (KeyError, TypeError):
@@ -116,10 +104,7 @@ def class_names(folder, config, classes, options, problem=None):
 
 
 def check_settings(path, settings, supported):
-    """Raises `CheckpointError` if a setting is not supported.
-
-    `supported` is {name: value, or tuple of several values}.
-    """
+    """Raises `CheckpointError` for other values than in {name: supported value, or a tuple}."""
     for name, values in supported.items():
         if not isinstance(values, tuple):
             values = (values,)
@@ -128,9 +113,12 @@ def check_settings(path, settings, supported):
 
 
 def check_counterparts(kind, model, required, others):
-    """Raises `CheckpointError` if transformers' model cannot have all settings of one of ours.
+    """Raises `CheckpointError` if transformers' model of this kind has no counterpart of a setting.
 
-    These are `required`, {name: its only value}, and the descriptions of `others` that it lacks.
+    Args:
+        kind, model: name of transformers' model, and our model.
+        required: {name of an argument: the only value that has a counterpart}.
+        others: descriptions of other settings that have none.
     """
     wrong = unsupported_settings(model, required)
     if model.activation not in ACTIVATION_NAMES:
@@ -141,7 +129,7 @@ def check_counterparts(kind, model, required, others):
 
 
 def warn_ignored(path, settings, names):
-    """Warns that the settings of these names are ignored, if there are any."""
+    """Warns that the settings with these names are ignored."""
     if names:
         named = ", ".join(f"{name}={settings[name]!r}" for name in sorted(names))
         warnings.warn(f"{path}: settings that are ignored: {named}.", stacklevel=3)
@@ -157,7 +145,11 @@ def preprocessing(folder, config, size):
     settings = read_json(path)
     settings |= {name: bool(value) for name, value in settings.items() if name.startswith("do_")}
     settings = {name: value for name, value in settings.items() if value is not None}
-    kind = _kind_of_processor(settings)
+    name = settings.get("image_processor_type") or settings.get("feature_extractor_type")
+    kind = "ViT"
+    for beginning in _PROCESSORS:
+        if str(name).startswith(beginning):
+            kind = beginning
     settings = {**_PROCESSOR, **_PROCESSORS[kind], **settings}
     settings["rescale_factor"] = round(settings["rescale_factor"], 8)  # some write it in float32
     check_settings(path, settings, _SUPPORTED)
@@ -186,19 +178,10 @@ def preprocessing(folder, config, size):
     )
 
 
-def _kind_of_processor(settings):
-    name = settings.get("image_processor_type") or settings.get("feature_extractor_type")
-    for kind in _PROCESSORS:
-        if str(name).startswith(kind):
-            return kind
-    return "ViT"
-
-
 def _size(path, size, is_square=True):
-    """Converts a size in metadata.
+    """Returns (H, W) for a dict or list of both, or an int for {"shortest_edge": 256}.
 
-    {"height": 224, "width": 224}, [224, 224] and, if `is_square`, 224 become (224, 224), and
-    {"shortest_edge": 256} becomes 256.
+    A number is (H, W) if `is_square`, and otherwise the shortest edge.
     """
     if isinstance(size, list) and len(size) == 2:
         return int(size[0]), int(size[1])

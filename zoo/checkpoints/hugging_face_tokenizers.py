@@ -20,12 +20,8 @@ _IN_CONFIG = {
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
 _SPECIAL = {  # how a token is added that is not text
-    "special": True,
-    "single_word": False,
-    "lstrip": False,
-    "rstrip": False,
-    "normalized": False,
-}
+    "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+}  # fmt: skip
 _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")  # equivalent
 _BERT_SETTINGS = {  # of folders with vocab.txt
     "tokenizer_class": (*_BERT_CLASSES, *(f"{name}Fast" for name in _BERT_CLASSES)),
@@ -37,8 +33,8 @@ _BERT_SETTINGS = {  # of folders with vocab.txt
 def byte_level_bpe(folder, vocab_size):
     """Returns GPT-2's tokenizer, and whether it begins each text with the start token.
 
-    Ids below `vocab_size`, the number of tokens of the model, that are not in the files get names
-    such as "[unused 7]" and are never used.
+    `vocab_size` is the number of tokens of the model. Ids that are not in the files get names such
+    as "[unused 7]" and are never used.
     """
     config = _tokenizer_config(folder)
     content = _content(folder, "vocab.json", _read_gpt2)
@@ -98,7 +94,7 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
 
 
 def _content(folder, file, read_files):
-    """Returns the content of tokenizer.json; in an older folder, with `file`, of `read_files`."""
+    """Returns the content of tokenizer.json; in an older folder, that of `read_files(folder)`."""
     path = folder / _FILE
     if path.is_file():
         library = _by_library(path, needed("tokenizers").Tokenizer.from_file, str(path))
@@ -160,7 +156,7 @@ def _check_merges(folder, content, control):
 
 
 def _create(content, vocab, control, vocab_size):
-    """Creates the tokenizer with this vocabulary, {token: id}, and special tokens."""
+    """Creates the tokenizer with the vocabulary {token: id} and special tokens `control`."""
     used = {*vocab.values()}
     # No other token contains a space.
     unused = {f"[unused {id}]": id for id in range(vocab_size) if id not in used}
@@ -183,10 +179,7 @@ def _tokenizer_config(folder):
 
 
 def _with_control(folder, content, config, names):
-    """Returns the vocabulary with its special tokens, and the special tokens.
-
-    Raises `CheckpointError` if tokens were added that are text.
-    """
+    """Returns the vocabulary with its special tokens, and the special tokens."""
     added = content["added_tokens"] or [
         {"id": int(id), **token} for id, token in config.get("added_tokens_decoder", {}).items()
     ]

@@ -74,8 +74,7 @@ def build(tensors, config, options, is_shared=True, table=None, ignored=(), **ar
 
     Args:
         tensors, ignored: see `zoo.checkpoints.mapping.assign`.
-        config: content of config.json.
-        options: options of `zoo.load`, arguments of `zoo.transformer` that override all others.
+        config, options: content of config.json, and options of `zoo.load`.
         is_shared: whether source and target have the same embedding.
         table: addition to `TABLE`.
         **arguments: arguments of `zoo.transformer` that config.json does not give.
@@ -113,7 +112,7 @@ def build(tensors, config, options, is_shared=True, table=None, ignored=(), **ar
 
 
 def _stored_name(tensors, names):
-    """The first of the names that a tensor has; the first of all if none has."""
+    """The first of the names that is in the file; the first of all if none is."""
     for name in names:
         if name in tensors:
             return name
@@ -128,7 +127,7 @@ def sinusoidal_positions(embed_dim, offset=0):
 
 
 def tokenizer(path, *args, **kwargs):
-    """Creates the `SentencePieceTokenizer` of a model file; see there for the arguments."""
+    """Creates the `SentencePieceTokenizer` of a model file, with its other arguments."""
     try:
         return SentencePieceTokenizer(path.read_bytes(), *args, **kwargs)
     except FileNotFoundError:
@@ -143,7 +142,7 @@ def tokenizer(path, *args, **kwargs):
 
 
 def translator(folder, config, model, tokenizers, special):
-    """Creates the translator, which searches as the files of the folder say."""
+    """Creates the translator, with the search settings of the folder."""
     search, options = search_settings(folder, config, special)
     if not special.prefix and "forced_bos_token_id" in search:
         special = special._replace(prefix=(search["forced_bos_token_id"],))

@@ -18,8 +18,8 @@ SEEDS = (r"(.*/)?seed_generator(_\d+)?/\d+",)
 def read(path, file):
     """Reads the `Tensors` of an open `h5py.File` that `keras.Model.save_weights` wrote.
 
-    The name of a tensor is the path of its layer in the model and its index among the variables of
-    this layer, such as "encoder_0/attention/qkv/1" for a bias. `path` is for messages.
+    A tensor is named by the path of its layer and its index among the variables of the layer, such
+    as "encoder_0/attention/qkv/1" for a bias. `path` is for messages.
     """
     places = []
     file.visit(places.append)  # does not follow links to other files
@@ -37,8 +37,8 @@ def read(path, file):
 def _name(file, place):
     """The name of the array at "encoder_blocks/transformer_encoder/attention/qkv/vars/1".
 
-    Groups have the names of attributes and classes. The name of a layer is an attribute of the
-    group "vars" in its group.
+    The groups of the file are named by attributes and classes. The name of the layer is in each
+    group "vars".
     """
     *groups, _, index = place.split("/")
     layers = []

@@ -10,22 +10,16 @@ from zoo.errors import CheckpointError, TaskError, TokenizerError, UserError
 
 # Metadata and options are not validated: a wrong value fails where it is used.
 _WRONG_VALUES = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    MemoryError,
-    tf.errors.OpError,
-    zipfile.BadZipFile,
-)
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError,
+    tf.errors.OpError, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 @contextlib.contextmanager
 def named_errors(path, options):
-    """Context in which a path is loaded with options of `zoo.load`.
+    """Context in which all errors of loading a path with these options become a `UserError`.
 
-    The files need not be trusted. All errors become a `UserError` that names the path.
+    The files need not be trusted.
     """
     try:
         yield

@@ -24,8 +24,8 @@ class Source(NamedTuple):
     """The tensors that a variable is computed from."""
 
     names: tuple
-    convert: Callable  # of their arrays to the value of the variable
-    invert: Callable | None = None  # of the value and the number of tensors to a list of arrays
+    convert: Callable  # (*arrays of the tensors) -> value of the variable
+    invert: Callable | None = None  # (value, number of tensors) -> list of arrays
 
 
 def same(name):
@@ -61,7 +61,7 @@ def norm(path, name, gamma=".weight", beta=".bias"):
 
 
 def merged_dense(path, *names, to_heads=False, kernel="/kernel", bias="/bias"):
-    """The entries of a dense layer that concatenates the outputs of layers of Flax or Keras.
+    """Like `dense`, for layers of Flax or Keras.
 
     Kernels [.., out], or [in, heads, width] if `to_heads`, become matrices, and biases vectors.
     """
@@ -113,15 +113,19 @@ def row(name):
 
 
 def assign(model, tensors, table, ignored=(), kept=()):
-    """Assigns all variables of a built model by a table {path of a variable: `Source`}.
+    """Assigns all variables of a built model.
 
-    `ignored` are regular expressions of the names of tensors that need not be used, and `kept` of
-    the paths of variables that keep their value, such as those of a new head.
+    Args:
+        model, tensors: Keras model, and `zoo.checkpoints.tensors.Tensors`.
+        table: {path of a variable: `Source`}.
+        ignored: regular expressions of the names of tensors that need not be used.
+        kept: regular expressions of the paths of variables that keep their value.
 
-    Raises `CheckpointError` if tensors are missing or left over, a variable has no entry in the
-    table, or a shape or dtype is wrong; the message names all of them.
+    Raises:
+        CheckpointError: if tensors are missing or left over, a variable has no entry in the table,
+            or a shape or dtype is wrong; the message names all of them.
     """
-    plan = []  # (variable, its path, `Source`)
+    plan = []
     unknown = []
     missing = []
     used = set()

@@ -21,18 +21,15 @@ from zoo.errors import CheckpointError, needed
 SETTINGS = "special:model.yml"
 _VERSION = struct.pack("<Q", 1)
 _MAX_YAML_DEPTH = 20  # the C library crashes at tens of thousands
-# A type is 256 · class + bytes per value. NumPy's kinds of the classes: text, floats, and two of
-# quantized matrices (intgemm).
+# A type is 256 · class + bytes per value. The classes are text, floats, and two of quantized
+# matrices (intgemm); the letters are NumPy's.
 _CLASSES = {0x1: "i", 0x4: "f", 0x41: "i", 0x100: "i"}
 _ALIGNMENT = 256  # bytes to which an item is padded
 _INPUT_SCALE = "_QuantMultA"  # end of the names of scales for 8-bit inputs, which are not used here
 
 
 def reader(path):
-    """Returns the function that reads the entries of a file, or None if it is not one of Marian.
-
-    It is selected by the content of the file. A damaged file gives None.
-    """
+    """Returns the function that reads a file, chosen by its first bytes; None if it is no model."""
     with contextlib.suppress(Exception), open(path, "rb") as file:
         start = file.read(len(_VERSION))
         if start == _VERSION:
@@ -45,12 +42,7 @@ def reader(path):
 
 
 def read(path):
-    """Reads a file: returns its `Tensors`, with matrices [in, out], and its settings, a dict.
-
-    Raises:
-        CheckpointError: if the file is damaged, or its matrices are packed for one processor.
-        FileNotFoundError: if there is no such file.
-    """
+    """Reads a file: returns its `Tensors`, with matrices [in, out], and its settings, a dict."""
     path = pathlib.Path(path)
     path.stat()  # raises FileNotFoundError
     read_entries = reader(path)
@@ -128,8 +120,6 @@ def _container(path):
 
 
 class _Header(NamedTuple):
-    """Of a tensor in a binary file."""
-
     name_length: int
     kind: int
     rank: int
@@ -137,9 +127,9 @@ class _Header(NamedTuple):
 
 
 def _array_reader(path, name, kind, shape, content):
-    """A function that returns a tensor of a binary file as an array.
+    """Returns a function that reads a tensor.
 
-    `content` is uint8: the values, the scale of a quantized tensor, and padding.
+    Its `content`, uint8, is the values, the scale if it is quantized, and padding.
     """
     number, size = divmod(kind, 0x100)
     is_embedding = "Wemb" in name

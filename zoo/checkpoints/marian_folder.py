@@ -20,16 +20,13 @@ FILES = (".npz", ".bin", ".yml", ".yaml", ".json", ".vocab", ".spm")
 
 
 def is_folder(path):
-    """Whether a folder without config.json contains a model of Marian; that of a run does not."""
+    """Whether a folder without config.json contains a model of Marian, and not a run."""
     return not (path / MODEL_FILE).is_file() and bool(_models(path) or _configs(path))
 
 
 @contextlib.contextmanager
 def unpacked(path):
-    """Context with a temporary folder of the files in a ``.zip`` archive that are read.
-
-    Errors name the archive. Any other path is yielded unchanged.
-    """
+    """Context in which a ``.zip`` archive is a temporary folder; any other path is unchanged."""
     if path.suffix != ".zip" or path.is_dir():
         yield path
         return
@@ -45,12 +42,11 @@ def unpacked(path):
             raise CheckpointError(f"{path} is damaged, or not a .zip file: {error}") from None
         try:
             yield pathlib.Path(folder)
-        except CheckpointError as error:
+        except CheckpointError as error:  # names the archive in place of the folder
             raise CheckpointError(str(error).replace(folder, str(path))) from None
 
 
 def _models(folder):
-    """The names of the files of weights."""
     files = [file for pattern in MODELS for file in sorted(folder.glob(pattern))]
     return [file.name for file in files if file.is_file() and reader(file)]
 
@@ -100,7 +96,10 @@ def _configs(folder):
 
 
 def vocab_files(file, config):
-    """Returns for source and target (SentencePiece model, vocabulary or None), two paths."""
+    """Returns the paths of (SentencePiece model, vocabulary) for source and target.
+
+    The vocabulary is None if it is that of the SentencePiece model.
+    """
     folder = file.parent
     named = [folder / name for name in config.get("vocabs", ())]
     found = []
@@ -108,7 +107,7 @@ def vocab_files(file, config):
         if named:
             files = [named[0] if side == "source" else named[-1]]
         else:
-            files = _vocab_files(folder, side, short)
+            files = _first_matches(folder, side, short)
         if len(files) != 1:
             names = ", ".join(each.name for each in files) or "none"
             raise CheckpointError(
@@ -128,18 +127,10 @@ def vocab_files(file, config):
     return found
 
 
-def _vocab_files(folder, side, short):
-    """The files that match the first of these patterns with matches."""
-    patterns = (
-        "*.fsv",
-        f"{short}vocab*.spm",
-        f"*{short}.vocab",
-        "vocab*.spm",
-        "*vocab*.yml",
-        f"{side}.spm",
-        "*.spm",
-    )
-    for pattern in patterns:
+def _first_matches(folder, side, short):
+    """The vocabularies of the first of these patterns that has matches."""
+    own = (f"{short}vocab*.spm", f"*{short}.vocab")
+    for pattern in ("*.fsv", *own, "vocab*.spm", "*vocab*.yml", f"{side}.spm", "*.spm"):
         files = sorted(folder.glob(pattern))
         if files:
             return files

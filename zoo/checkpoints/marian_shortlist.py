@@ -18,13 +18,10 @@ def read(path, sizes, pad, shared):
     """Reads the `Shortlist` in a file.
 
     Args:
-        path: of the file.
-        sizes: numbers of source and target tokens of the model, without the padding token.
-        pad: id of that token: ids from there on are one less in the file.
+        path: path of the file.
+        sizes: numbers of source and target tokens in the file, which has no padding token.
+        pad: id of the padding token: ids from there on are one less in the file.
         shared: see `Shortlist`.
-
-    Raises:
-        CheckpointError: if the file is damaged, or not a binary shortlist.
     """
     content = path.read_bytes()
     header = _HEADER.unpack(content[: _HEADER.size].ljust(_HEADER.size))

@@ -3,8 +3,11 @@
 import json
 import pathlib
 
-from zoo.checkpoints.formats import registry
+from zoo.checkpoints.formats import hugging_face_marian, hugging_face_vit
 from zoo.errors import CheckpointError, needed
+from zoo.models import ViT
+from zoo.tasks.classifier import ImageClassifier
+from zoo.tasks.translator import Translator
 
 
 def save_hf(model, folder):
@@ -12,7 +15,7 @@ def save_hf(model, folder):
 
     Args:
         model: `zoo.tasks.classifier.ImageClassifier` with a `zoo.models.ViT`, or
-            `zoo.tasks.translator.Translator`, such as a published one after fine-tuning.
+            `zoo.tasks.translator.Translator`.
         folder: path of a new folder for config.json, model.safetensors, and the files of the image
             processor, or of the tokenizers and the search.
 
@@ -22,10 +25,10 @@ def save_hf(model, folder):
     """
     save_file = needed("safetensors.numpy").save_file
     folder = pathlib.Path(folder)
-    for format in registry.WRITABLE:
-        if format.can_save(model):
-            files, tensors = format.contents(model)
-            break
+    if isinstance(model, ImageClassifier) and isinstance(model.model, ViT):
+        files, tensors = hugging_face_vit.contents(model)
+    elif isinstance(model, Translator):
+        files, tensors = hugging_face_marian.contents(model)
     else:
         raise CheckpointError(
             "save_hf writes an ImageClassifier with a zoo.models.ViT, or a Translator. "

@@ -1,4 +1,4 @@
-"""Loads run directories, and those of Vision Transformers with other arguments of the model."""
+"""Loads run directories; a Vision Transformer also with other arguments."""
 
 import json
 
@@ -36,7 +36,7 @@ def load(folder, options):
 
 
 def _task(folder):
-    """The class of what was saved in a folder."""
+    """The class of the task that was saved in a folder."""
     for task in _TASKS:
         if (folder / task.description_file).is_file() and (folder / MODEL_FILE).is_file():
             return task

@@ -15,15 +15,13 @@ from zoo.errors import CheckpointError, UserError, needed
 SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt", ".ckpt", ".tar")  # timm: .pth.tar
 # In order of preference, as in transformers.
 WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
+    "model.safetensors", "model.safetensors.index.json",
+    "pytorch_model.bin", "pytorch_model.bin.index.json",
+)  # fmt: skip
 
 
 def read_folder(folder):
-    """Reads the `Tensors` of a folder in Hugging Face's format, in one or several files."""
+    """Reads the `Tensors` of a folder of Hugging Face, from one or several files."""
     found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
     if found:
         path, *others = found
@@ -70,8 +68,7 @@ def _sharded(index):
 def _safetensors(path):
     safetensors = needed("safetensors")
 
-    def read(name):
-        # An open file keeps all that was read in memory.
+    def read(name):  # opens the file again, as an open file keeps in memory what was read
         with safetensors.safe_open(path, "np") as file:
             return file.get_tensor(name)
 
@@ -91,6 +88,4 @@ def npz_entries(path):
     for name, array in arrays.items():
         if array.dtype == "V2":  # NumPy stores bfloat16 as two bytes without a dtype
             arrays[name] = array.view(ml_dtypes.bfloat16)
-    return {
-        name: (array.shape, functools.partial(arrays.get, name)) for name, array in arrays.items()
-    }
+    return {name: (x.shape, functools.partial(arrays.get, name)) for name, x in arrays.items()}

@@ -1,4 +1,4 @@
-"""Tensors by name, which are read when they are used."""
+"""Tensors by name, each of which is read when it is used."""
 
 import collections
 import functools
@@ -61,7 +61,7 @@ class Tensors(Mapping):
         return shape
 
     def renamed(self, rename):
-        """Returns the same tensors with the names `rename(name)`, which must be different."""
+        """Returns the tensors with the names `rename(name)`, of which no two may be equal."""
         entries = {}
         old_names = {}
         for name, entry in self.entries.items():
@@ -77,15 +77,12 @@ class Tensors(Mapping):
         """Returns the tensors of one model, without the prefix of their names.
 
         Prefixes come from dicts ("state_dict/", "model_ema/"), from PyTorch ("_orig_mod.module.")
-        and from larger models ("backbone.", "vit."). All other tensors are left out, and named in
-        a printed line, but for heads beside the model.
+        and from larger models ("backbone.", "vit."). Tensors without the prefix are left out, and
+        named in a printed line; heads beside the model are kept.
 
         Args:
             anchor: name of a tensor that every model of the format has.
             averaged: whether to take the averaged weights, if there are any, or the others.
-
-        Raises:
-            CheckpointError: if there is no model, or it is not clear which one to take.
         """
         tensors = self.renamed(lambda name: _WRAPPERS.sub("", name))
         ends = (f".{anchor}", f"/{anchor}")
@@ -97,8 +94,9 @@ class Tensors(Mapping):
                 f"{next(iter(self), None)}.{advice([self.path.name]) or advice(self)}"
             )
         prefix = tensors._chosen_prefix(prefixes, averaged)
-        around = _beginnings(prefix)
-        others = tuple(_beginnings_of_others(prefixes, around))
+        around = _beginnings(prefix)  # heads may be beside the model
+        beginnings = {each for prefix in prefixes for each in _beginnings(prefix)}
+        others = tuple(beginnings - {*around})  # prefixes of other models
         names = {}  # {name in the file: name without the prefix}
         unused = collections.Counter()
         for name in tensors:
@@ -137,7 +135,7 @@ class Tensors(Mapping):
         raise CheckpointError(f"{self.path} has several models: {listed}. Save one of them alone.")
 
     def _check_average(self, prefix, others):
-        """Raises `CheckpointError` if averaged weights lack tensors of the others, except masks."""
+        """Raises `CheckpointError` if averaged weights lack another tensor than a mask."""
         for other in others:
             if not other:
                 continue
@@ -151,7 +149,7 @@ class Tensors(Mapping):
                     )
 
     def unstacked(self, stack, block):
-        """Splits tensors [L, ...] whose names begin with `stack` into L that begin with `block`."""
+        """Splits each tensor [L, ...] named `stack`... into L tensors named `block`..."""
         entries = {}
         for name, (shape, read) in self.entries.items():
             if not name.startswith(stack) or not shape:
@@ -160,21 +158,8 @@ class Tensors(Mapping):
             read = functools.cache(read)
             for index in range(shape[0]):
                 one = name.replace(stack, block.replace("{i}", str(index)), 1)
-                entries[one] = (shape[1:], functools.partial(_part, read, index))
+                entries[one] = (shape[1:], lambda read=read, index=index: read()[index])
         return Tensors(self.path, entries)
-
-
-def _part(read, index):
-    return read()[index]
-
-
-def _beginnings_of_others(prefixes, around):
-    """Yields where the prefixes of other models begin to differ from the beginnings `around`."""
-    for prefix in prefixes:
-        for beginning in _beginnings(prefix):
-            if beginning not in around:
-                yield beginning
-                break
 
 
 def _beginnings(prefix):

@@ -1,8 +1,8 @@
 """Reads PyTorch files without PyTorch, and without executing code from them.
 
-A pickle is a program that can call any function. Here it can only rebuild tensors: all other names
-are replaced by objects that do nothing. Since PyTorch 1.6, files are zip archives; earlier ones are
-a sequence of pickles.
+A pickle is a program that can call any function. Here it can only rebuild tensors; all other
+classes and functions are replaced by objects that do nothing. Since PyTorch 1.6, files are zip
+archives; before, they were a sequence of pickles.
 """
 
 import functools
@@ -18,19 +18,12 @@ from zoo.checkpoints.tensors import AVERAGED, Tensors
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # of files from before 1.6
 _DTYPES = {
-    "FloatStorage": np.float32,
-    "HalfStorage": np.float16,
-    "BFloat16Storage": ml_dtypes.bfloat16,
-    "DoubleStorage": np.float64,
-    "LongStorage": np.int64,
-    "IntStorage": np.int32,
-    "ShortStorage": np.int16,
-    "CharStorage": np.int8,
-    "ByteStorage": np.uint8,
-    "BoolStorage": np.bool_,
-    "ComplexFloatStorage": np.complex64,
-}
-# Between the names of modules and parameters, if a whole model was pickled or scripted.
+    "FloatStorage": np.float32, "HalfStorage": np.float16, "DoubleStorage": np.float64,
+    "BFloat16Storage": ml_dtypes.bfloat16, "ComplexFloatStorage": np.complex64,
+    "LongStorage": np.int64, "IntStorage": np.int32, "ShortStorage": np.int16,
+    "CharStorage": np.int8, "ByteStorage": np.uint8, "BoolStorage": np.bool_,
+}  # fmt: skip
+# Stands between the names of modules and parameters if a whole model was pickled or scripted.
 _ATTRIBUTES = re.compile(r"(^|/)__dict__/(?:_(?:modules|parameters|buffers)/)?")
 
 
@@ -57,14 +50,10 @@ class _Tensor(NamedTuple):
 
 
 def read(path):
-    """Reads a PyTorch file: returns `zoo.checkpoints.tensors.Tensors`.
+    """Reads the `Tensors` of a PyTorch file.
 
     A tensor in a nested dict, or in an attribute of an object, has a name such as
-    "model/head.weight".
-
-    Raises:
-        ValueError: if it contains no tensors, or tensors of an unsupported type. A damaged file
-            raises other errors, too.
+    "model/head.weight". A damaged file raises errors of many types.
     """
     if zipfile.is_zipfile(path):
         content, data = _from_zip(path)
@@ -95,7 +84,7 @@ def _from_zip(path):
 
 
 def _from_pickles(path):
-    """Like `_from_zip`, for files from before 1.6."""
+    """Like `_from_zip`, for files of earlier versions than 1.6."""
     with open(path, "rb") as file:
         if _Unpickler(file).load() != _MAGIC:
             raise ValueError("it does not begin like a PyTorch file")
@@ -119,7 +108,7 @@ def _from_pickles(path):
 
 
 def _flat(content):
-    """Flattens nested dicts to {"model/head.weight": tensor}; each dict occurs once."""
+    """Flattens nested dicts to {"model/head.weight": tensor}."""
     found = {}
     seen = set()
     left = [("", content)]

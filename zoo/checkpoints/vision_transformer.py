@@ -8,7 +8,7 @@ from numbers import Integral
 import numpy as np
 
 from zoo.checkpoints.building import HEADS, create_model, head_classes
-from zoo.checkpoints.mapping import assign, changed
+from zoo.checkpoints.mapping import Source, assign, changed
 from zoo.errors import CheckpointError
 from zoo.layers import LearnedPositions, patch_grid
 from zoo.models.vit import vit
@@ -20,7 +20,7 @@ MAX_SIDE = 8192  # of images, in pixels
 
 
 def vit_classifier(tensors, table, arguments, preprocessing, options, names=None, ignored=()):
-    """Builds a Vision Transformer and assigns its weights.
+    """Builds an `ImageClassifier`, or without a head an `ImageEncoder`, and assigns its weights.
 
     Args:
         tensors, table, ignored: see `zoo.checkpoints.mapping.assign`.
@@ -28,9 +28,6 @@ def vit_classifier(tensors, table, arguments, preprocessing, options, names=None
         preprocessing: `ImagePreprocessing` of the published model.
         options: options of `zoo.load`, which override `arguments`.
         names: class names; by default the indices of the classes.
-
-    Returns:
-        `ImageClassifier`, or `ImageEncoder` without a head.
     """
     shape = tensors.shapes.get(table["head/bias"].names[0])
     if shape is None:
@@ -45,22 +42,26 @@ def vit_classifier(tensors, table, arguments, preprocessing, options, names=None
 
 
 def create_vit(create, arguments, names, options):
-    """Builds a Vision Transformer by `create`, such as `zoo.vit`; see `create_model`.
+    """Like `create_model`, for Vision Transformers: the option `input_shape` may be (H, W)."""
+    native = arguments["input_shape"]
+    shape = _with_channels(options.get("input_shape", native), native)
+    arguments = {**arguments, "num_classes": len(names)}
+    return create_model(create, arguments, {**options, "input_shape": shape})
 
-    The option `input_shape` may be (H, W).
-    """
 
-    def create_with_channels(input_shape, **others):
-        return create(input_shape=with_channels(input_shape, arguments["input_shape"]), **others)
-
-    return create_model(create_with_channels, {**arguments, "num_classes": len(names)}, options)
+def distillation_register(token, positions):
+    """The entries of DeiT's distillation token without a head: a register, with its position."""
+    return {
+        "registers/tokens": Source((token, positions), lambda x, places: x[0] + places[0, 1:2]),
+        "patch_positions/embeddings": Source((positions,), lambda x: np.delete(x[0], 1, 0)),
+    }
 
 
 def assign_adapted(model, tensors, table, native, is_new_head, ignored=()):
     """Assigns weights that were trained on images of the shape `native`, (H, W, C), to a model.
 
     Learned positions are resized, and patches adapted to the number of channels. A new head keeps
-    its initial values. For the other arguments see `zoo.checkpoints.mapping.assign`.
+    its initial values. For the other arguments see `vit_classifier`.
     """
     kept = ()
     if is_new_head:
@@ -84,8 +85,8 @@ def assign_adapted(model, tensors, table, native, is_new_head, ignored=()):
     assign(model, tensors, table, ignored, kept)
 
 
-def with_channels(input_shape, native):
-    """Validates the option `input_shape`: returns (H, W, C), with C of `native` if it is (H, W)."""
+def _with_channels(input_shape, native):
+    """Checks the option `input_shape`, and adds the channels of `native` to (H, W): (H, W, C)."""
     is_shape = isinstance(input_shape, (tuple, list)) and len(input_shape) in (2, 3)
     if not is_shape or not all(isinstance(n, Integral) and 0 < n <= MAX_SIDE for n in input_shape):
         raise CheckpointError(
@@ -98,8 +99,8 @@ def with_channels(input_shape, native):
 def _adapted(kernel, old, new):
     """Adapts the kernel of patches [P·P·C, E] from `old` to `new` channels, as timm does.
 
-    A single channel gets the sum over the old ones. Several repeat the old ones, scaled so that the
-    outputs for gray images are the same.
+    A single channel has the sum of the old ones. Several repeat the old ones, scaled so that gray
+    images have the same outputs.
     """
     x = np.asarray(kernel, "float32").reshape(-1, old, kernel.shape[-1])
     if new == 1:
@@ -110,7 +111,7 @@ def _adapted(kernel, old, new):
 
 
 def _resized(positions, model, grid):
-    """Resizes learned positions [n, E] of a grid of patches to that of the model."""
+    """Resizes learned positions [n, E] from a grid of patches to the grid of the model."""
     prefix = model.num_class_tokens if model.prefix_positions else 0
     layer = LearnedPositions(grid, prefix, model.interpolation)
     layer.build((None, None, model.embed_dim))
@@ -119,22 +120,19 @@ def _resized(positions, model, grid):
 
 
 def count_blocks(shapes, block):
-    """Returns the number of blocks; `block` is the beginning of their names, with ``{i}``."""
+    """Returns the number of blocks, whose tensors have names that begin with `block`."""
     pattern = re.compile(re.escape(block).replace(r"\{i\}", r"(\d+)"))
     return len({match[1] for match in map(pattern.match, shapes) if match})
 
 
 def image_size(tensors, name, prefix, patch_size, size=()):
-    """Returns the image size (H, W) that learned positions [1, n, E] are for.
+    """Returns the image size that learned positions are for, and whether class tokens have some.
 
     Args:
-        tensors: `Tensors`, which have the positions as `name`.
+        tensors, name: `Tensors`, and the name of the positions [1, n, E].
         prefix: number of class tokens.
         patch_size: side of a patch in pixels.
-        size: image size in the metadata, if it is known; otherwise, images are square.
-
-    Returns:
-        (H, W), and whether the class tokens have positions.
+        size: (H, W) in the metadata; without it, images are square.
     """
     positions = tensors.shape(name, 3)[1]
     for before in (0, prefix):

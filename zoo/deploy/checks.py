@@ -16,21 +16,15 @@ _QUANTIZED = 0.2
 
 
 def check_classes(classifier, run, package, dtype="float32", dynamic_size=False):
-    """Compares the probabilities of a few random images or texts.
+    """Compares the probabilities of a few random images or texts; see `report`.
 
     Args:
         classifier: `zoo.tasks.classifier.ImageClassifier` or `TextClassifier`.
-        run: the export: a function of `pixels` or `tokens`, a named argument, that returns a dict
+        run: the export, a function that is called with `pixels=` or `tokens=` and returns a dict
             with "probabilities".
-        package: name of the package that runs the export.
+        package: see `report`.
         dtype: dtype of the weight matrices.
         dynamic_size: whether to also compare images of another size.
-
-    Returns:
-        dict for export.json.
-
-    Raises:
-        ExportError: if the outputs differ by more than the tolerance.
     """
     random = np.random.default_rng(0)
     model = classifier.model
@@ -64,16 +58,13 @@ def check_classes(classifier, run, package, dtype="float32", dynamic_size=False)
 
 
 def report(package, measured, tolerance, compared="largest_difference"):
-    """Checks measured differences, and describes them for export.json.
+    """Describes measured differences for export.json.
 
     Args:
         package: name of the package that runs the export.
-        measured: dict of numbers.
+        measured: {name: number}.
         tolerance: maximum of the number `compared`.
         compared: a name in `measured`.
-
-    Returns:
-        dict of the package with its version, the measured numbers and the tolerance.
 
     Raises:
         ExportError: if the tolerance is exceeded.

@@ -8,13 +8,7 @@ import tensorflow as tf
 
 from zoo.data.image_files import decode, refusal
 from zoo.data.worker_batches import without_autotuning
-from zoo.deploy.signatures import (
-    TEXTS,
-    Signature,
-    Signatures,
-    TextSignatures,
-    example_texts,
-)
+from zoo.deploy.signatures import TEXTS, Signature, Signatures, TextSignatures, example_texts
 from zoo.deploy.text_graph import TextGraph
 from zoo.models.attention_rollout import attention_rollout
 from zoo.tasks.classifier import Classifier
@@ -24,7 +18,7 @@ _IMAGES_AT_ONCE = 32  # bounds the memory for a large batch
 
 
 class ClassifierSignatures(Signatures):
-    """See `Signatures`.
+    """`Signatures` of a classifier or encoder of images.
 
     Args:
         classifier: `zoo.tasks.classifier.ImageClassifier` or `zoo.tasks.encoder.ImageEncoder`.
@@ -110,21 +104,17 @@ class ClassifierSignatures(Signatures):
         return tf.map_fn(self._preprocessing.fit, pixels, fn_output_signature=spec)
 
     def _read(self, image_bytes):
-        """Decodes and preprocesses images, string [B].
-
-        Returns:
-            The pixels of the valid images, uint8 [valid, H, W, C], and the errors, string [B].
-        """
+        """Returns pixels of the valid images, uint8 [valid, H, W, C], and errors, string [B]."""
         count = tf.shape(image_bytes, out_type=tf.int64)[0]
         shape = (*self._preprocessing.image_size, self._preprocessing.channels)
         empty = tf.zeros(shape, tf.uint8)
 
-        def fit(data):
-            return self._preprocessing.fit(decode(data))
-
         def read(index, data):
             reason = refusal(data)
-            return index, tf.cond(reason == "", lambda: fit(data), lambda: empty), reason
+            pixels = tf.cond(
+                reason == "", lambda: self._preprocessing.fit(decode(data)), lambda: empty
+            )
+            return index, pixels, reason
 
         # In a graph, only a data set can ignore errors. Without it, an error of one image would
         # fail the whole batch.
@@ -139,12 +129,7 @@ class ClassifierSignatures(Signatures):
 
 
 class TextClassifierSignatures(TextSignatures):
-    """See `Signatures`.
-
-    Args:
-        classifier: `zoo.tasks.classifier.TextClassifier` or `zoo.tasks.encoder.TextEncoder`.
-        top_k: K; None for an encoder.
-    """
+    """`Signatures` of a classifier or encoder of texts; `top_k` is None for an encoder."""
 
     def __init__(self, classifier, top_k=None):
         self._top_k = top_k
@@ -174,21 +159,13 @@ class TextClassifierSignatures(TextSignatures):
 
 
 def _all_answers(task, inputs):
-    """The labels and probabilities of all classes, or features."""
     if isinstance(task, Classifier):
         return task(inputs, top_k=len(task.class_names))
     return task(inputs)
 
 
 def _labeled(task, outputs, error, top_k):
-    """Returns the outputs of a signature, given the outputs of the model.
-
-    Args:
-        task: the classifier or encoder.
-        outputs: probabilities [B, classes], or features [B, E]; 0 for an item with an error.
-        error: string [B].
-        top_k: K; None for an encoder.
-    """
+    """The outputs of a signature, given those of the model: [B, classes], or features [B, E]."""
     if not top_k:
         return {"features": outputs, "error": error}
     probabilities, order = tf.math.top_k(outputs, top_k)
@@ -197,12 +174,9 @@ def _labeled(task, outputs, error, top_k):
 
 
 def _signature(function, spec, what):
-    """Returns a `Signature` of a batch that computes `_IMAGES_AT_ONCE` images at a time.
+    """Returns a `Signature` that computes `_IMAGES_AT_ONCE` images at a time.
 
-    Args:
-        function: function of a tensor [B, ...] that returns {name: tensor [B, ...]}.
-        spec: `TensorSpec` of the tensor.
-        what: description.
+    `function` takes a tensor [B, ...] and returns {name: tensor [B, ...]}.
     """
     part = tf.function(function, input_signature=[spec], autograph=False)
 
@@ -224,6 +198,6 @@ def _signature(function, spec, what):
 
 
 def _spread(values, error):
-    """Inserts zeros for invalid images into values of the valid ones: [valid, ...] to [B, ...]."""
+    """Inserts zeros for invalid images into the values of valid ones: [valid, ...] to [B, ...]."""
     shape = tf.concat([tf.shape(error), tf.shape(values)[1:]], axis=0)
     return tf.scatter_nd(tf.cast(tf.where(error == ""), tf.int32), values, shape)

@@ -22,14 +22,9 @@ from zoo.text import layout
 _PROGRAM = pathlib.Path(__file__).parent / "programs" / "translate.py"
 _LAYOUT = pathlib.Path(layout.__file__)
 _ACTIVATIONS = {  # names in `ctranslate2.specs.Activation`
-    "gelu": "GELU",
-    "gelu_tanh": "GELUTanh",
-    "quick_gelu": "GELUSigmoid",
-    "relu": "RELU",
-    "silu": "SWISH",
-    "swish": "SWISH",
-    "tanh": "Tanh",
-}
+    "gelu": "GELU", "gelu_tanh": "GELUTanh", "quick_gelu": "GELUSigmoid", "relu": "RELU",
+    "silu": "SWISH", "swish": "SWISH", "tanh": "Tanh",
+}  # fmt: skip
 
 
 def write(translator, folder, dtype="float32"):
@@ -68,10 +63,7 @@ def write(translator, folder, dtype="float32"):
 
 
 def _check(translator, folder, source, target, dtype):
-    """Compares the log-probabilities per token of a few random translations.
-
-    `source` and `target` are the tokens of each side.
-    """
+    """Compares the log-probabilities per token of random translations of `source` to `target`."""
     special = translator.special_tokens
     random = np.random.default_rng(0)
     shape = (8, min(12, translator.model.max_length) - 1)
@@ -95,10 +87,8 @@ def _check(translator, folder, source, target, dtype):
     forced = len(special.prefix)  # tokens whose log-probability is 0
     found = [sum(score.log_probs[forced:]) for score in scores]
     difference = np.abs(found - expected.numpy()) / (shape[1] + 1 - forced)
-    measured = {
-        "largest_difference": float(difference.max()),
-        "mean_difference": float(difference.mean()),
-    }
+    mean = float(difference.mean())
+    measured = {"largest_difference": float(difference.max()), "mean_difference": mean}
     # The probabilities of random tokens are so small that only their logarithms differ.
     if dtype == "float32" and translator.model.compute_dtype == "float32":
         return checks.report("ctranslate2", measured, 1e-3)
@@ -106,13 +96,11 @@ def _check(translator, folder, source, target, dtype):
 
 
 def search_options(options):
-    """Converts `zoo.decoding.SearchOptions` to options of CTranslate2, except suppressed tokens.
-
-    Lengths in CTranslate2 count neither the start token nor the end token.
-    """
+    """Converts `zoo.decoding.SearchOptions` to options of CTranslate2, except suppressed tokens."""
     return {
         "no_repeat_ngram_size": options.no_repeat_ngram_size,
         "repetition_penalty": options.repetition_penalty,
+        # Lengths in CTranslate2 count neither the start token nor the end token.
         "min_decoding_length": max(options.min_length - 1, options.min_new_tokens, 0),
     }
 
@@ -131,9 +119,6 @@ def write_model(model, special, folder, dtype="float32", tokens=None, unknown=No
         folder, dtype: see `write`.
         tokens: the source and the target tokens, a pair of lists of str; by default their ids.
         unknown: the source token for all others.
-
-    Raises:
-        ExportError: if CTranslate2 does not support such a model.
     """
     specs = needed("ctranslate2").specs
     _check_kind(model)
@@ -203,12 +188,10 @@ def _copy_embedding(stack, embeddings, layer):
 def _copy_block(layer, block):
     is_decoder = hasattr(block, "cross_attention")
     attention = block.self_attention if is_decoder else block.attention
+    norm = block.self_attention_norm if is_decoder else block.attention_norm
     _copy_dense(layer.self_attention.linear[0], attention.qkv)
     _copy_dense(layer.self_attention.linear[1], attention.output_projection)
-    _copy_norm(
-        layer.self_attention.layer_norm,
-        block.self_attention_norm if is_decoder else block.attention_norm,
-    )
+    _copy_norm(layer.self_attention.layer_norm, norm)
     if is_decoder:
         cross = block.cross_attention
         _copy_dense(layer.attention.linear[0], cross.query)

@@ -24,7 +24,7 @@ DESCRIPTION_FILE = "export.json"
 
 
 class ExportOptions(NamedTuple):
-    """The options of `export` after their checks; None for those that a task does not have."""
+    """The options of `export`; None if it is not given, or the task does not have it."""
 
     n_best: int | None = None
     beam_size: int | None = None
@@ -89,16 +89,16 @@ def export(
     model = copy.copy(model)
     model.engine = model.shortlist = None  # the export is compared with the model itself
     _check_format(model, format, dtype)
-    options = _options(
-        model,
-        top_k,
-        n_best,
-        beam_size,
-        length_penalty,
-        max_new_tokens,
-        sentences,
-        dynamic_size,
+    given = ExportOptions(
+        top_k=top_k,
+        n_best=n_best,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        max_new_tokens=max_new_tokens,
+        sentences=None if sentences else False,
+        dynamic_size=True if dynamic_size else None,
     )
+    options = _options(model, given)
     _check_folder(folder, overwrite)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -142,17 +142,14 @@ def _write(model, folder, format, dtype, options, final):
 
 
 def _write_format(model, folder, format, dtype, options):
-    """Writes the model in a format into an existing folder, and compares the outputs.
-
-    Each format is a module of `zoo.deploy`, which is imported only if it is used, as are the
-    packages that it needs. Its function `write` stores the weight matrices in `dtype` and raises
-    `ExportError` if the outputs of the export differ from those of the model.
+    """Writes the model in a format, and compares the outputs.
 
     Returns:
         dict for export.json: "needs", the packages that run the export; "signatures"; "checked",
         see `zoo.deploy.checks.report`; optionally "search", additional facts about the search of a
         translator; and "made_with", the packages that write the format.
     """
+    # The packages of a format are imported only if it is used.
     if format == "saved_model":
         from zoo.deploy import saved_model_format
 
@@ -195,45 +192,38 @@ def _check_format(model, format, dtype):
         )
 
 
-def _options(
-    task, top_k, n_best, beam_size, length_penalty, max_new_tokens, sentences, dynamic_size
-):
-    """Checks the options of this kind of task, and sets the defaults: `ExportOptions`."""
-    is_given = {
-        "top_k": top_k is not None,
-        "n_best": n_best is not None,
-        "beam_size": beam_size is not None,
-        "length_penalty": length_penalty is not None,
-        "max_new_tokens": max_new_tokens is not None,
-        "sentences": not sentences,
-        "dynamic_size": bool(dynamic_size),
-    }
+def _options(task, given):
+    """Checks the given `ExportOptions`, and sets the defaults of this kind of task."""
     options = {}
     if isinstance(task, GenerationTask):
-        n_best = as_number("n_best", 1 if n_best is None else n_best, int, 1)
+        n_best = as_number("n_best", 1 if given.n_best is None else given.n_best, int, 1)
+        beam_size = given.beam_size
         if beam_size is None:
             beam_size = max(n_best, task.beam_size)
+        length_penalty = given.length_penalty
         if length_penalty is None:
             length_penalty = task.length_penalty
         options["n_best"] = n_best
         options["beam_size"] = as_number("beam_size", beam_size, int, n_best)
         options["length_penalty"] = as_number("length_penalty", length_penalty, float)
     if isinstance(task, Translator):
-        options["sentences"] = bool(sentences)
+        options["sentences"] = given.sentences is None
     if isinstance(task, TextGenerator):
+        max_new_tokens = given.max_new_tokens
         if max_new_tokens is not None:
             limit = task.model.max_length
             max_new_tokens = as_number("max_new_tokens", max_new_tokens, int, 1, limit)
         options["max_new_tokens"] = max_new_tokens
     if isinstance(task, Classifier):
         classes = len(task.class_names)
+        top_k = given.top_k
         if top_k is None:
             top_k = classes if task.problem == "multi_label" else min(5, classes)
         options["top_k"] = as_number("top_k", top_k, int, 1, classes)
     if isinstance(task.model, ViT):
-        options["dynamic_size"] = bool(dynamic_size)
-    for name, is_set in is_given.items():
-        if is_set and name not in options:
+        options["dynamic_size"] = given.dynamic_size is not None
+    for name, value in given._asdict().items():
+        if value is not None and name not in options:
             raise ExportError(
                 f"A {type(task).__name__} has no option {name}. Its model is a "
                 f"{type(task.model).__name__}."

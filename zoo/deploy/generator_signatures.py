@@ -8,13 +8,7 @@ import math
 
 import tensorflow as tf
 
-from zoo.deploy.signatures import (
-    TEXTS,
-    Signature,
-    TextSignatures,
-    example_texts,
-    search_signatures,
-)
+from zoo.deploy.signatures import TEXTS, Signature, TextSignatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph
 from zoo.tasks.generator import NEW_TOKENS
 from zoo.tasks.padded_batches import LENGTHS
@@ -27,15 +21,7 @@ _EACH = "temperature, top_p and seed must have one value for each text."
 
 
 class GeneratorSignatures(TextSignatures):
-    """See `Signatures`.
-
-    Args:
-        generator: `zoo.tasks.generator.TextGenerator`.
-        n_best: N.
-        beam_size: beam size of the search, at least N; 1 is greedy search.
-        length_penalty: see `zoo.decoding.length_penalty`.
-        max_new_tokens: maximum number of new tokens; None for 64, or as many as fit.
-    """
+    """`Signatures` of a `zoo.tasks.generator.TextGenerator`; see `zoo.export` for the arguments."""
 
     def __init__(self, generator, n_best, beam_size, length_penalty, max_new_tokens):
         self._n_best = n_best
@@ -48,16 +34,10 @@ class GeneratorSignatures(TextSignatures):
         super().__init__(generator, limit, self._text_graph)
 
     def signatures(self):
-        signatures = search_signatures(
-            self.generate,
-            self._search,
-            [
-                tf.TensorSpec([None, None], tf.int32),  # prompt
-                tf.TensorSpec([None, None], tf.int32),  # prefix
-                tf.TensorSpec([None], tf.int32),  # length
-            ],
-            "texts to their likeliest continuations",
-        )
+        tokens = tf.TensorSpec([None, None], tf.int32)
+        length = tf.TensorSpec([None], tf.int32)
+        what = "texts to their likeliest continuations"
+        signatures = search_signatures(self.generate, self._search, [tokens, tokens, length], what)
         signatures["sample"] = Signature(
             self.sample,
             [
@@ -100,7 +80,7 @@ class GeneratorSignatures(TextSignatures):
 
         def draw(group, prompt, prefix, length):
             shape = [self._n_best, self._buffer(prompt, prefix)]
-            # Draws for a text depend only on its own seed and length.
+            # The draws for a text depend only on its own seed and length.
             uniforms = tf.map_fn(
                 lambda seed: tf.random.stateless_uniform(shape, [seed, 0], alg="philox"),
                 tf.gather(seed, group),
@@ -121,9 +101,8 @@ class GeneratorSignatures(TextSignatures):
     def _each(self, texts, error, search):
         """Continues the texts, string [B], whose `error` is "".
 
-        Args:
-            search: function of (indices of texts, prompt int32 [B, P], prefix [B, F], length [B])
-                that returns `zoo.decoding.Hypotheses`.
+        `search` takes the indices of texts, their prompts, int32 [B, P], prefixes [B, F] and
+        lengths [B], and returns `zoo.decoding.Hypotheses`.
         """
         start = [self._special.start] if self._task.add_start_token else []
         tokens, too_long = self._encode(self._text_graph, texts, start)
@@ -173,6 +152,6 @@ class GeneratorSignatures(TextSignatures):
 
 
 def _prompt_length(length):
-    """`zoo.tasks.generator.prompt_length` for a scalar tensor."""
+    """`zoo.tasks.generator.prompt_length` for a tensor."""
     lengths = tf.constant((0, *LENGTHS))
     return 1 + lengths[tf.searchsorted(lengths, [length])[0] - 1]

@@ -13,17 +13,11 @@ _END = b"\xff"  # after each field; this byte does not occur in UTF-8
 
 
 class Layout(NamedTuple):
-    """The fields of texts.
+    """The fields of texts."""
 
-    Fields:
-        fields: string [F].
-        texts: int64 [F], the index of the text of each field.
-        places: int64 [M], the indices of the fields that are translated.
-    """
-
-    fields: tf.Tensor
-    texts: tf.Tensor
-    places: tf.Tensor
+    fields: tf.Tensor  # string [F]
+    texts: tf.Tensor  # int64 [F], the index of the text of each field
+    places: tf.Tensor  # int64 [M], the indices of the fields that are translated
 
     def of_parts(self, values):
         """Gathers values of texts, [B, ...], for the fields that are translated: [M, ...]."""

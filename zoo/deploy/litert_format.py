@@ -40,7 +40,6 @@ def write(classifier, folder, dtype="float32", dynamic_size=False):
 
 
 def _converted(graph, dtype):
-    """Returns the content of a file with the signature."""
     module = tf.Module()
     module.weights = [variable.value for variable in graph.model.weights]
     module.function = tf.function(graph.function, [graph.spec], autograph=False)

@@ -43,12 +43,7 @@ def write(classifier, folder, dtype="float32", dynamic_size=False):
 def to_onnx(graph, dtype="float32"):
     """Converts a `zoo.deploy.plain_graphs.Graph` to an `onnx.ModelProto`.
 
-    Args:
-        graph: `Graph`.
-        dtype: dtype of the weight matrices: "float32", "float16" or "int8".
-
-    Raises:
-        ExportError: if the model is too large.
+    `dtype` is that of the weight matrices: "float32", "float16" or "int8".
     """
     size = 4 * graph.model.count_params()
     if size > _LARGEST:
@@ -69,11 +64,7 @@ def to_onnx(graph, dtype="float32"):
 
 
 def runner(model):
-    """Returns a function that runs a model: from arrays by name to a dict of arrays.
-
-    Args:
-        model: path of an ONNX file, or its content, bytes.
-    """
+    """Returns a function that runs an ONNX file, or its content: run(name=array) -> dict."""
     session = needed("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 
@@ -89,8 +80,8 @@ def _converted(graph):
     tf2onnx = needed("tf2onnx")
     weights = graph.model.weights
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    # For the converter, the weights are inputs: it copies the graph many times, and a model of
-    # 350 MB with its weights inside took 20 GB of memory. Afterwards, they become initializers.
+    # For the converter, the weights are inputs: it copies the graph many times, and with weights
+    # of 350 MB inside, it took 20 GB of memory. Afterwards, they become initializers.
     named = {f"weight_{index}": weight for index, weight in enumerate(weights)}
 
     def stateless(inputs, *values):
@@ -99,9 +90,7 @@ def _converted(graph):
 
     specs = [tf.TensorSpec(weight.shape, "float32", name) for name, weight in named.items()]
     model, _ = tf2onnx.convert.from_function(
-        tf.function(stateless, autograph=False),
-        input_signature=[graph.spec, *specs],
-        opset=_OPSET,
+        tf.function(stateless, autograph=False), input_signature=[graph.spec, *specs], opset=_OPSET
     )
     for value in list(model.graph.input):
         if value.name in named:

@@ -15,19 +15,12 @@ from zoo.text.saved_tokenizers import save_tokenizer
 
 
 class Graph(NamedTuple):
-    """A function of one tensor that returns {"probabilities": float32 [B, classes]}.
+    """A function of one tensor that returns {"probabilities": float32 [B, classes]}."""
 
-    Fields:
-        model: Keras model with the weights of the function.
-        function: the function.
-        spec: `tf.TensorSpec` of its argument.
-        tensors: {"inputs": {name: `tensor`}, "outputs": {name: `tensor`}}, as in export.json.
-    """
-
-    model: keras.Model
+    model: keras.Model  # has the weights of the function
     function: Callable
-    spec: tf.TensorSpec
-    tensors: dict
+    spec: tf.TensorSpec  # of its argument
+    tensors: dict  # {"inputs": {name: `tensor`}, "outputs": {name: `tensor`}} for export.json
 
 
 def classifier_graph(classifier, preprocessed=False, batch="B", dynamic_size=False):
@@ -37,8 +30,7 @@ def classifier_graph(classifier, preprocessed=False, batch="B", dynamic_size=Fal
 
     Args:
         classifier: the classifier.
-        preprocessed: whether the argument is "images", float32 [B, H, W, C], the inputs of the
-            model, instead of pixels.
+        preprocessed: whether the argument is "images", float32 [B, H, W, C], instead of pixels.
         batch: B, if it is static.
         dynamic_size: whether H and W are dynamic.
     """

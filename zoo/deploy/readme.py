@@ -12,12 +12,7 @@ _TEMPLATES = pathlib.Path(__file__).parent / "readme_templates"
 
 
 def readme(description, folder):
-    """Returns the text of README.md.
-
-    Args:
-        description: content of export.json.
-        folder: final path of the export.
-    """
+    """Returns the text of README.md, given export.json and the final path of the folder."""
     name = f"{description['format']}_{description['kind']}.md"
     template = string.Template((_TEMPLATES / name).read_text(encoding="utf-8"))
     values = {
@@ -62,17 +57,15 @@ def _image(image_size, channels, resize, interpolation, antialias, **others):
 
 def _place(folder):
     """Values for the instructions for TensorFlow Serving: the model's name, version and folder."""
+    base = folder
+    version = "1"
     if folder.name.isdigit():
         base = folder.parent
         version = folder.name
-    else:
-        base = folder
-        version = "1"
     return {"name": base.name or "model", "version": version, "base": base}
 
 
 def _details(description):
-    """The list of details of the export."""
     lines = [f"{description['parameters']:,} parameters, {description['bytes'] / 1e6:.1f} MB"]
     if description.get("dynamic_size"):
         lines.append(

@@ -57,7 +57,6 @@ def write(task, folder, dtype, options):
 
 
 def _signatures_of(task, options):
-    """The `zoo.deploy.signatures.Signatures` of a task."""
     if isinstance(task, ImageTask):
         return ClassifierSignatures(task, options.top_k, options.dynamic_size)
     if isinstance(task, EncodedTextTask):
@@ -76,7 +75,7 @@ def _described(spec):
 
 
 def _write_warm_up_requests(folder, name, inputs):
-    """Writes requests that a server makes before it is ready: `inputs`, repeated to full batches.
+    """Writes the requests that a server makes before it is ready: `inputs`, in full batches.
 
     Source: TensorFlow Serving, "SavedModel Warmup" (tensorflow.org/tfx/serving). The fields of its
     `PredictionLog` are written by number, as its package is not needed for anything else.

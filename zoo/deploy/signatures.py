@@ -14,21 +14,14 @@ from zoo.tasks import task as tasks
 from zoo.tasks.padded_batches import BATCH_SIZES, LENGTHS, TOKENS_IN_BATCH
 
 TEXTS = tf.TensorSpec([None], tf.string, "texts")
-_UNCOMPILED = "the same without XLA, for servers that do not support it; slower"
 
 
 class Signature(NamedTuple):
-    """A function of a SavedModel.
+    """A function of a SavedModel."""
 
-    Fields:
-        function: function of tensors that returns {name: tensor}.
-        inputs: list of the `tf.TensorSpec` of each input.
-        what: its description for export.json.
-    """
-
-    function: Callable
-    inputs: list
-    what: str
+    function: Callable  # of tensors; returns {name: tensor}
+    inputs: list  # of a `tf.TensorSpec` for each
+    what: str  # its description in export.json
 
 
 class Signatures:
@@ -68,9 +61,8 @@ class TextSignatures(Signatures):
     batch, and a search is compiled only a few times.
 
     Args:
-        task: `zoo.tasks.task.TextTask`.
+        task, *text_graphs: see `Signatures`.
         limit: maximum number of tokens of a text, including control ids.
-        *text_graphs: see `Signatures`.
     """
 
     def __init__(self, task, limit, *text_graphs):
@@ -81,9 +73,8 @@ class TextSignatures(Signatures):
     def _encode(self, text_graph, texts, start=(), end=()):
         """Tokenizes texts, string [B], with control ids at the beginning and at the end.
 
-        Returns:
-            Ragged tokens [B, None] and the error, string [B]. A text that is too long has only the
-            control ids, and an error.
+        Returns ragged tokens [B, None] and errors, string [B]. A text that is too long has an
+        error, and only the control ids.
         """
         size = tf.strings.length(texts)
         huge = size > text_graph.longest_token * self._limit  # tokenizing it would be slow
@@ -103,8 +94,8 @@ class TextSignatures(Signatures):
         """Computes results of the texts without an error, in groups with the same padded width.
 
         Args:
-            function: function of the indices of the texts in a group, and of int32 [group, T] for
-                each side, that returns a list of results [group, ...].
+            function: takes the indices of the texts in a group and the tokens of each side, int32
+                [group, T]; returns a list of results [group, ...].
             sides: list of one or two ragged tokens [B, None].
             error: string [B].
             results: list of tensors [B, ...], the results of texts with an error.
@@ -141,13 +132,12 @@ class TextSignatures(Signatures):
         """Searches the best answers, string [B, N], and their scores; missing ones are "" and 0.
 
         Args:
-            search: function of the indices of texts and int32 [group, T] that returns
+            search: takes the indices of texts and their tokens, int32 [group, T]; returns
                 `zoo.decoding.Hypotheses`.
             tokens, error, buffer_length: see `_computed`.
             count: N.
-            decode: function that decodes int32 [group, N, T] to string [group, N].
+            decode: decodes int32 [group, N, T] to string [group, N].
         """
-
         control = tf.constant([self._special.start, self._special.end, self._special.pad])
 
         def answers(group, tokens):
@@ -174,20 +164,17 @@ class TextSignatures(Signatures):
 def search_signatures(answer, search, inputs, what):
     """Returns two signatures of texts: with a search that XLA compiles, and without XLA.
 
-    Args:
-        answer: function of texts, string [B], and a search that returns the outputs.
-        search: the search, a function of tensors.
-        inputs: list of the `tf.TensorSpec` of each argument of `search`.
-        what: description of the signatures.
+    `answer` takes texts, string [B], and `search`, a function of tensors with the specs `inputs`.
     """
 
     def with_search(jit_compile):
         graph = tf.function(search, inputs, autograph=False, jit_compile=jit_compile)
         return functools.partial(answer, search=graph)
 
+    uncompiled = "the same without XLA, for servers that do not support it; slower"
     return {
         "serving_default": Signature(with_search(tasks.JIT_COMPILE), [TEXTS], what),
-        "uncompiled": Signature(with_search(None), [TEXTS], _UNCOMPILED),
+        "uncompiled": Signature(with_search(None), [TEXTS], uncompiled),
     }
 
 

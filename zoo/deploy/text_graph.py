@@ -30,19 +30,12 @@ _LONGEST_TOKEN = 64
 
 
 class TextGraph(tf.Module):
-    """A tokenizer for tensors, with the same ids and texts, but without its prefix.
-
-    It always runs on the CPU.
-
-    Args:
-        tokenizer: `zoo.text.tokenizer.Tokenizer`.
+    """A `zoo.text.tokenizer.Tokenizer` for tensors, without its prefix. It runs on the CPU.
 
     Attributes:
-        longest_token: maximum number of bytes of text that one token represents: a text of n bytes
-            has at least n / longest_token tokens.
+        longest_token: a text of n bytes has at least n / longest_token tokens.
 
     Raises:
-        UserError: if tensorflow-text is not installed.
         ExportError: if the graph does not support an option of the tokenizer.
     """
 
@@ -63,27 +56,12 @@ class TextGraph(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def encode(self, texts):
-        """Encodes texts like the tokenizer's `encode`, without control ids.
-
-        Args:
-            texts: string [B]. Invalid UTF-8 is replaced by U+FFFD, as by
-                `bytes.decode(errors="replace")`.
-
-        Returns:
-            RaggedTensor int32 [B, None].
-        """
+        """Encodes texts, string [B], to ragged int32 [B, None], without control ids."""
         with tf.device("CPU"):
             return tf.cast(self._graph(utf8(texts)), tf.int32)
 
     def decode(self, ids):
-        """Decodes sequences of ids like the tokenizer's `decode`.
-
-        Args:
-            ids: int32 [..., T]. Control ids and ids outside the vocabulary are skipped.
-
-        Returns:
-            string [...]. Invalid UTF-8 is replaced by U+FFFD.
-        """
+        """Decodes ids, int32 [..., T], to string [...]; control and unknown ids are skipped."""
         with tf.device("CPU"):
             known = tf.where((ids >= 0) & (ids < self._vocab_size), ids, self._vocab_size)
             texts = utf8(tf.strings.reduce_join(tf.gather(self._spelled, known), axis=-1))
@@ -236,7 +214,7 @@ def _byte_pair_model(tokenizer):
 
 
 def utf8(texts):
-    """Replaces invalid UTF-8 by U+FFFD."""
+    """Replaces invalid UTF-8 by U+FFFD, as `bytes.decode(errors="replace")` does."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 

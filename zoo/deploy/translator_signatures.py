@@ -7,13 +7,7 @@ T target tokens.
 import tensorflow as tf
 
 from zoo.deploy.layout_graph import Layout, join_parts, split_sentences
-from zoo.deploy.signatures import (
-    TEXTS,
-    Signature,
-    TextSignatures,
-    example_texts,
-    search_signatures,
-)
+from zoo.deploy.signatures import TEXTS, Signature, TextSignatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph, utf8
 from zoo.text.sentencepiece import LANGUAGE
 
@@ -22,15 +16,7 @@ _MAX_SENTENCES = 256  # of a text, so that it does not block others
 
 
 class TranslatorSignatures(TextSignatures):
-    """See `Signatures`.
-
-    Args:
-        translator: `zoo.tasks.translator.Translator`.
-        n_best: N.
-        beam_size: beam size of the search, at least N; 1 is greedy search.
-        length_penalty: see `zoo.decoding.length_penalty`.
-        sentences: see `zoo.tasks.translator.Translator.__call__`.
-    """
+    """`Signatures` of a `zoo.tasks.translator.Translator`; see `zoo.export` for the arguments."""
 
     def __init__(self, translator, n_best, beam_size, length_penalty, sentences=True):
         self._n_best = n_best
@@ -64,11 +50,7 @@ class TranslatorSignatures(TextSignatures):
         if self._sentences:
             texts.append("\n ".join(texts[:2]))
         answers = self._task.n_best(
-            texts,
-            self._n_best,
-            self._beam_size,
-            self._length_penalty,
-            sentences=self._sentences,
+            texts, self._n_best, self._beam_size, self._length_penalty, sentences=self._sentences
         )
         return texts, answers
 
@@ -118,18 +100,14 @@ class TranslatorSignatures(TextSignatures):
         error = tf.where(source_error == "", target_error, source_error)
         target_ids = self._dense(target)  # [B, T]
         source_ids = self._dense(source)  # [B, S]
-        target_length = tf.shape(target_ids)[1]
-        source_length = tf.shape(source_ids)[1]
+        shape = [tf.size(texts), tf.shape(target_ids)[1], tf.shape(source_ids)[1]]  # B, T, S
 
         def weights_of_group(_, source, target):
-            return [_fit(self._task.attention(source, target), target_length, source_length)]
+            weights = self._task.attention(source, target)
+            weights = tf.RaggedTensor.from_tensor(weights, ragged_rank=2)
+            return [weights.to_tensor(shape=[-1, *shape[1:]])]  # cropped, or padded with 0
 
-        [weights] = self._computed(
-            weights_of_group,
-            [source, target],
-            error,
-            [tf.zeros([tf.size(texts), target_length, source_length])],
-        )  # [B, T, S]
+        [weights] = self._computed(weights_of_group, [source, target], error, [tf.zeros(shape)])
         is_valid = (error == "")[:, None]
         is_target = is_valid & (target_ids != self._special.pad)
         is_source = is_valid & (source_ids != self._special.pad)
@@ -165,8 +143,3 @@ def _labels(tokenizer, ids, shown):
     """The pieces of ids, int32 [B, T], where `shown` is True."""
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     return tf.where(shown, tf.gather(pieces, ids), "")
-
-
-def _fit(values, rows, columns):
-    """Crops [B, T, S] to [B, rows, columns], or pads it with 0."""
-    return tf.RaggedTensor.from_tensor(values, ragged_rank=2).to_tensor(shape=[-1, rows, columns])

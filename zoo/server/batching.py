@@ -54,8 +54,8 @@ class Batcher:
     async def run(self, signature_name, inputs, names=None):
         """Queues a request and returns outputs of the signature: {name: NumPy array}.
 
-        A request of more than `max_batch` rows takes several calls, and queues again behind the
-        others after each. If the awaiting task is cancelled, calls that have not begun are dropped.
+        A request of more than `max_batch` rows takes several calls, and goes to the end of the
+        queue after each. If the awaiting task is cancelled, calls that have not begun are dropped.
 
         Args:
             signature_name, inputs: see `zoo.server.models.Model.call`.

@@ -16,12 +16,12 @@ class Limits:
         batch_wait_ms: milliseconds that a request waits for others to join its batch.
         max_queue: maximum number of queued requests per model; further requests get 503.
         calls_at_once: maximum number of concurrent calls per model.
-        max_body: maximum number of bytes of a request; larger requests get 413. While all requests
-            in memory have 8 times as many, further ones get 503.
+        max_body: maximum number of bytes of a request; larger requests get 413. Requests get 503
+            while all requests in memory would have more than 8 times as many.
         max_values: maximum number of values in the JSON of a request, including lists, in an input
             of a gRPC request, or in the requested outputs; requests with more get 413.
         max_connections: maximum number of open connections, which must be below the limit of the
-            system; one more closes the one that has waited longest for the rest of a request.
+            system. A new one closes the one that has waited longest for the rest of a request.
         request_timeout: maximum number of seconds per request; then it gets 504. A client that
             takes longer to send the headers, or to read its answer, is disconnected.
         shutdown_grace: seconds to finish running requests when the server is stopped.

@@ -62,7 +62,7 @@ class Model(NamedTuple):
         if not isinstance(name, str) or name not in self.signatures:
             raise RequestError(
                 f"Serving signature name: {reprlib.repr(name)} not found in signature def. "
-                f"Available: {sorted(self.signatures)}.",
+                f"Available: {sorted(self.signatures)}."
             )
         return self.signatures[name]
 
@@ -226,7 +226,7 @@ async def watch(service, folders, seconds):
                 if is_complete and files != tried.get(given):
                     tried[given] = files
                     service.serve(await asyncio.to_thread(load, name, version, folder))
-            except Exception as error:  # a version may still be being copied
+            except Exception as error:  # for example, while a version is copied
                 reason = f"{type(error).__name__}: {error}"
                 line = f"Another version of {given} is not served yet. {reason}"
                 if line not in reported:

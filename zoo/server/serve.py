@@ -77,7 +77,7 @@ def serve(
 class BoundedConnection(H11Protocol):
     """A connection of a server that has at most `max_connections` open ones.
 
-    One more closes the one that has waited longest for the rest of a request: Uvicorn's own limit
+    A new one closes the one that has waited longest for the rest of a request; Uvicorn's own limit
     would let idle clients shut others out. A connection is also closed if its client does not send
     the first headers, or read a large answer, within `seconds`.
     """

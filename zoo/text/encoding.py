@@ -16,10 +16,10 @@ def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shor
         tokenizer: see `zoo.tasks.task.TextTask`.
         texts: list of str.
         limit: maximum number of tokens of a text, including the control ids.
-        end: token id that is added at the end of each text.
-        prefix: token ids that are added at the beginning of each text, such as the start token.
-        name: what an error calls a text; "{}" is its index.
-        advice: what an error tells to do.
+        end: id that is added at the end of each text.
+        prefix: ids that are added at the beginning of each text, such as the start token.
+        name: name of a text in error messages; "{}" is its index.
+        advice: advice in error messages.
 
     Returns:
         list of ids for each text.
@@ -87,7 +87,7 @@ def _fits(tokenizer, limit, code, part):
 
 
 def _language_code(tokenizer, text):
-    """The language code at the beginning of a text and the spaces after it, or ""."""
+    """The language code at the beginning of a text, with the spaces after it, or ""."""
     if not tokenizer.language_prefixes:
         return ""
     match = re.match(f"(?s){LANGUAGE.pattern} *", text)

@@ -10,7 +10,7 @@ Source of the full stops: Unicode Standard Annex 29, "Unicode Text Segmentation"
 
 import re
 
-_BREAK = "\t-\r\x1c-\x1e\x85\u2028\u2029"  # lines and cells of tables are translated one by one
+_BREAK = "\t-\r\x1c-\x1e\x85\u2028\u2029"  # ends lines and cells, which are translated separately
 _BLANK = (  # other spaces, of zero width as well
     " \x1f\xa0\u1680\u2000-\u200b\u200e\u200f\u202a-\u202f\u205f\u2060\u2066-\u2069\u3000\ufeff"
 )
@@ -29,7 +29,7 @@ _CONTINUE = ",;:،؛、，；："  # no sentence begins with these, nor with a l
 _LOWER = "".join(c for c in map(chr, [*range(0x61, 0x590), *range(0x1E00, 0x2000)]) if c.islower())
 _CHINESE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 
-# Abbreviations: always, before numbers only, and after the number of a day or century.
+# Abbreviations: anywhere, before numbers, and after the number of a day or century.
 _TITLES = (
     "Mr Mrs Ms Messrs Dr Drs Prof St Rev Gen Col Capt Cmdr Lt Sgt Cpl Gov Sen Rep Pres Hon Mt Ft "
     "vs cf Sr Sra Sres Srta Dra Dña Ud Uds EE FF RR Lic Gral Profa Exmo Exma Eng Ing Arq Av av "
@@ -62,7 +62,7 @@ _UNITS = "|".join(
         rf"(?:{_any(_TITLES)})\.",
         rf"(?:{_any(_NUMBERED)})\.[{_BLANK}]*\(?[0-9]",
         rf"[0-9][0-9]?\.[{_BLANK}]*(?:{_any(_DATES)})",
-        rf"[ap]\.[{_BLANK}]?m",  # whose stop may be a full stop
+        rf"[ap]\.[{_BLANK}]?m",  # the stop after it may end a sentence
         "-?[A-Za-z\xc0-\u052f][.]",  # initials, e. g., z. B.
         f"{_IN_WORD}+(?:'{_IN_WORD}+)*",
         rf"[{_STOP}]+{_CLOSES}{_FOLLOWS}{_CHINESE}\[]{_IN_WORD}*",  # 3.5, example.com

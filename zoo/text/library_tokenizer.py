@@ -27,13 +27,11 @@ BYTE_OF = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
 
 @dataclasses.dataclass(frozen=True)
 class LibraryTokenizer(Tokenizer):
-    """A tokenizer of the library `tokenizers`: GPT-2's, BERT's or one of their kind.
+    """A tokenizer of the library `tokenizers`; see `Tokenizer` for decoding.
 
-    - GPT-2's: byte-pair encoding of bytes, within words (Radford et al. 2019, section 2.2).
-    - BERT's: WordPiece within words, after a normalization of characters (Devlin et al. 2018,
+    - GPT-2's kind: byte-pair encoding of bytes, within words (Radford et al. 2019, section 2.2).
+    - BERT's kind: WordPiece within words, after a normalization of characters (Devlin et al. 2018,
       section 3). A word that is not made of tokens, or is too long, is the unknown token.
-
-    See `Tokenizer` for decoding.
 
     Args:
         content: content of a tokenizer.json, str. Its added tokens are not text: `decode` leaves
@@ -135,7 +133,7 @@ class LibraryTokenizer(Tokenizer):
 
 
 def check_kind(content):
-    """Raises `TokenizerError` if the content of a tokenizer.json, a dict, is of another kind."""
+    """Raises `TokenizerError` if a tokenizer.json, a dict, is neither BPE nor WordPiece."""
     kind = content["model"].get("type")
     if kind not in ("BPE", "WordPiece"):
         raise TokenizerError(f"A tokenizer must be BPE or WordPiece. Received: {kind}.")

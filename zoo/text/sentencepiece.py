@@ -24,7 +24,7 @@ NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 SPACE = "▁"  # how pieces spell a space
 UNKNOWN_ID = 3
 _SMALLEST = UNKNOWN_ID + 1 + 256  # control ids and bytes
-_LARGEST = 10**8  # with ten times as many the library does not end
+_LARGEST = 10**8  # the library hangs at ten times as many
 _LONGEST_LINE = 1000  # characters; the library skips lines of more than 4,192 bytes
 LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
 
@@ -80,13 +80,7 @@ class SentencePieceTokenizer(Tokenizer):
         return type(self), tuple(getattr(self, each.name) for each in dataclasses.fields(self))
 
     def encode(self, texts):
-        """Encodes texts, with `prefix` but without control ids.
-
-        Args:
-            texts: list of str.
-
-        Returns:
-            A list of ids (int) for each text.
+        """Encodes texts, with `prefix` but without control ids: a list of ids for each text.
 
         Raises:
             TokenizerError: if `texts` is one str, or an item is not a str or has a lone surrogate.

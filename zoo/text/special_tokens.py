@@ -7,7 +7,7 @@ SPECIAL_TOKENS = SpecialTokens(start=BOS_ID, end=EOS_ID, pad=PAD_ID)
 
 
 def truncated(row, limit):
-    """Returns the first tokens of a row that is too long, and its end token."""
+    """Shortens a row to `limit` tokens, of which the last is still its end token."""
     if len(row) <= limit:
         return row
     return [*row[: limit - 1], row[-1]]

@@ -15,8 +15,8 @@ class Tokenizer:
         prefix: ids at the beginning of each text.
         token_bytes: list of bytes: the UTF-8 of each id, which may be a part of a character; empty
             for control tokens.
-        space: character that is a space in decoded text.
-        strips: whether decoded text has no spaces at its ends.
+        space: character that stands for a space in tokens.
+        strips: whether spaces are removed at both ends of decoded text.
         adds_space: whether the first token of a text begins with a space that is not in the text.
     """
 

@@ -1,4 +1,4 @@
-"""Google's NumPy archives of ViT: those of vision_transformer (augreg) and of big_vision."""
+"""Google's NumPy archives of ViT, from vision_transformer (augreg) and from big_vision."""
 
 import functools
 
@@ -6,16 +6,15 @@ from zoo.checkpoints.mapping import feed_forward, merged_dense, norm, stacked
 from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 
-MODEL_TYPES = ()  # an archive has no config.json
 ANCHOR = "embedding/kernel"
-SCANNED = "Transformer/encoderblock/"
+SCANNED = "Transformer/encoderblock/"  # all blocks in one tensor, by `flax.linen.scan`
 BLOCK = "Transformer/encoderblock_{i}/"
 norm = functools.partial(norm, gamma="/scale", beta="/bias")
 
 
-def table(is_new):
-    """The table of big_vision if `is_new`, or else that of vision_transformer."""
-    if is_new:
+def table(is_big_vision):
+    """The table of big_vision, or that of vision_transformer."""
+    if is_big_vision:
         positions = "pos_embedding"
         attention = f"{BLOCK}MultiHeadDotProductAttention_0"
         second_norm = f"{BLOCK}LayerNorm_1"
@@ -43,23 +42,18 @@ def table(is_new):
     }
 
 
-def recognizes(path, config):
-    """Whether a path is a NumPy archive."""
-    return path.is_file() and path.suffix == ".npz"
-
-
 def load(path, config, tensors, options):
     """Loads the classifier or encoder of an archive; options are arguments of `zoo.vit`."""
     tensors = tensors.unstacked(SCANNED, BLOCK)
-    is_new = any("/MlpBlock_0/" in name for name in tensors)
-    entries = table(is_new)
+    is_big_vision = any("/MlpBlock_0/" in name for name in tensors)
+    entries = table(is_big_vision)
     names = {path: source.names[0].replace("{i}", "0") for path, source in entries.items()}
     patch_size, _, channels, embed_dim = tensors.shape(ANCHOR, 4)
     _, num_heads, _ = tensors.shape(names["encoder_{i}/attention/qkv/kernel"], 3)
     _, ff_dim = tensors.shape(names["encoder_{i}/feed_forward/hidden/kernel"], 2)
     has_class_token = "cls" in tensors
     positions = names["patch_positions/embeddings"]
-    is_fixed = is_new and positions not in tensors
+    is_fixed = is_big_vision and positions not in tensors
     if is_fixed:
         size = tuple(options.get("input_shape", (224, 224))[:2])
         has_prefix_positions = False

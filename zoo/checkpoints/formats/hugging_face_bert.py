@@ -48,11 +48,6 @@ ARGUMENTS = {  # argument of `zoo.text_classifier`: its name in config.json, and
 FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
 
-def recognizes(path, config):
-    """Whether a folder has the config.json of a BERT."""
-    return config.get("model_type") in MODEL_TYPES
-
-
 def load(folder, config, tensors, options):
     """Loads the model of a folder; options are arguments of `zoo.text_classifier`."""
     check_settings(folder / "config.json", config, FIXED)
@@ -88,13 +83,12 @@ def load(folder, config, tensors, options):
 
 
 def _renamed(name):
-    """The name of a tensor, which differs in files that were converted from TensorFlow 1."""
+    """The name of a tensor in files that were not converted from TensorFlow 1."""
     name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
     return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def _class_names(folder, config, tensors, options):
-    """The class names of the head in the file; [] if it has none, or it is not used."""
     [classes, *_] = tensors.shapes.get("classifier.weight", (0,))
     architectures = config.get("architectures") or ["BertForSequenceClassification"]
     problem = None
@@ -106,7 +100,7 @@ def _class_names(folder, config, tensors, options):
 
 
 class _SentenceEncoder(NamedTuple):
-    """What the files of sentence-transformers say."""
+    """The settings of sentence-transformers."""
 
     pool: str  # one of `POOLS`
     normalize: bool  # whether features are normalized
@@ -115,7 +109,7 @@ class _SentenceEncoder(NamedTuple):
 
 
 def _sentence_encoder(folder, max_length):
-    """Reads the files of sentence-transformers; without them, its defaults for a BERT are used."""
+    """Reads the files of sentence-transformers; by default, its settings for a BERT."""
     if (folder / "modules.json").is_file():
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         default = None  # the files of the modules must exist

@@ -47,11 +47,6 @@ FIXED = {
 }
 
 
-def recognizes(path, config):
-    """Whether a folder has the config.json of a GPT-2."""
-    return config.get("model_type") in MODEL_TYPES
-
-
 def load(folder, config, tensors, options):
     """Loads the text generator of a folder; options are arguments of `zoo.causal_lm`."""
     check_settings(folder / "config.json", config, FIXED)

@@ -20,16 +20,8 @@ POSITIONS = {  # the first two rows are not used
 }
 
 
-def recognizes(path, config):
-    """Whether a folder has the config.json of one of these models."""
-    return config.get("model_type") in MODEL_TYPES
-
-
 def load(folder, config, tensors, options):
-    """Loads the translator of a folder.
-
-    The options are `src_lang`, `tgt_lang`, and arguments of `zoo.transformer`.
-    """
+    """Loads a translator; options are `src_lang`, `tgt_lang`, arguments of `zoo.transformer`."""
     saved = read_json(folder / "tokenizer_config.json", {})
     # With legacy_behaviour, NLLB's language code follows the text.
     check_settings(folder / "tokenizer_config.json", saved, {"legacy_behaviour": False})
@@ -38,25 +30,20 @@ def load(folder, config, tensors, options):
     shared_tokenizer, codes = _tokenizer(folder, config, saved)
     source = translators.language_id(folder, "src_lang", source_language, codes)
     target = translators.language_id(folder, "tgt_lang", target_language, codes)
-    if config["model_type"] == "mbart":
-        model = translators.build(
-            tensors,
-            config,
-            options,
-            table=POSITIONS,
-            norm="pre",
-            positions="learned",
-            normalize_embeddings=True,
-        )
-    else:
-        model = translators.build(
-            tensors,
-            config,
-            options,
-            ignored=IGNORED,
-            norm="pre",
-            positions=translators.sinusoidal_positions(config["d_model"], offset=2),
-        )
+    is_mbart = config["model_type"] == "mbart"
+    positions = "learned"
+    if not is_mbart:
+        positions = translators.sinusoidal_positions(config["d_model"], offset=2)
+    model = translators.build(
+        tensors,
+        config,
+        options,
+        table=POSITIONS,
+        ignored=IGNORED,
+        norm="pre",
+        positions=positions,
+        normalize_embeddings=is_mbart,
+    )
     end = config["eos_token_id"]
     start = config.get("decoder_start_token_id")
     if start is None:

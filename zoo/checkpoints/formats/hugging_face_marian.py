@@ -1,14 +1,10 @@
-"""Hugging Face's folders of Marian models, such as OPUS-MT (transformers: models/marian).
-
-`contents` is the inverse of `load`.
-"""
+"""Hugging Face's folders of Marian models, such as OPUS-MT (transformers: models/marian)."""
 
 from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES, check_counterparts, read_json
 from zoo.checkpoints.mapping import collect, same
 from zoo.decoding import SpecialTokens
 from zoo.layers import SinusoidalPositions
-from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import LANGUAGE
 
 MODEL_TYPES = ("marian",)
@@ -18,26 +14,14 @@ UNKNOWN = "<unk>"
 CONTROL = ("</s>", "<unk>", "<pad>")
 # The values of arguments that have no counterpart in config.json.
 REQUIRED = {
-    "norm": "post",
-    "key_dim": None,
-    "qkv_bias": True,
-    "normalize_embeddings": False,
-    "epsilon": 1e-5,
-    "decoder": "attention",
-}
+    "norm": "post", "key_dim": None, "qkv_bias": True, "normalize_embeddings": False,
+    "epsilon": 1e-5, "decoder": "attention",
+}  # fmt: skip
 POSITIONS = {"layout": "halves", "max_wavelength": 10000.0, "offset": 0}
 
 
-def recognizes(path, config):
-    """Whether a folder has the config.json of a Marian model."""
-    return config.get("model_type") in MODEL_TYPES
-
-
 def load(folder, config, tensors, options):
-    """Loads the translator of a folder.
-
-    The options are `tgt_lang`, if it has several languages, and arguments of `zoo.transformer`.
-    """
+    """Loads a translator; options are `tgt_lang` and arguments of `zoo.transformer`."""
     saved = read_json(folder / "tokenizer_config.json", {})
     language = options.pop("tgt_lang", saved.get("tgt_lang"))
     model = translators.build(
@@ -69,13 +53,8 @@ def _tokenizer(path, vocab, vocab_size):
     return translators.tokenizer(path, vocab, unknown, CONTROL, vocab_size, language_prefixes=True)
 
 
-def can_save(task):
-    """Whether a task is a translator."""
-    return isinstance(task, Translator)
-
-
 def contents(translator):
-    """Returns the files and tensors of a folder; see `registry.WritableFormat`."""
+    """The inverse of `load`; see `registry`."""
     model = translator.model
     check_counterparts("Marian", model, REQUIRED, _without_counterparts(translator))
     source = translator.source_tokenizer
@@ -108,7 +87,7 @@ def contents(translator):
 
 
 def _without_counterparts(translator):
-    """What else of a translator has no counterpart in Marian."""
+    """Describes other settings of a translator that have no counterpart in Marian."""
     wrong = []
     positions = translator.model.positions
     given = {name: getattr(positions, name, None) for name in POSITIONS}
@@ -159,7 +138,7 @@ def _config(translator):
 
 
 def _search(translator):
-    """The content of generation_config.json, with which `generate` searches like the translator."""
+    """The content of generation_config.json: the search of the translator."""
     special = translator.special_tokens
     options = dict(translator.search_options)
     if options.pop("forced_eos", False):

@@ -1,12 +1,7 @@
-"""Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2).
-
-`contents` is the inverse of `load`, for ViT.
-"""
+"""Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
 
 import functools
 import re
-
-import numpy as np
 
 from zoo.checkpoints.hugging_face_config import (
     ACTIVATION_NAMES,
@@ -16,20 +11,9 @@ from zoo.checkpoints.hugging_face_config import (
     class_names,
     preprocessing,
 )
-from zoo.checkpoints.mapping import (
-    Source,
-    collect,
-    dense,
-    feed_forward,
-    norm,
-    patches,
-    same,
-    stacked,
-)
-from zoo.checkpoints.vision_transformer import image_size, vit_classifier
+from zoo.checkpoints.mapping import collect, dense, feed_forward, norm, patches, same, stacked
+from zoo.checkpoints.vision_transformer import distillation_register, image_size, vit_classifier
 from zoo.errors import CheckpointError
-from zoo.models import ViT
-from zoo.tasks.classifier import ImageClassifier
 
 MODEL_TYPES = ("vit", "deit", "dinov2", "dinov2_with_registers")
 ANCHOR = "embeddings.patch_embeddings.projection.weight"
@@ -61,12 +45,7 @@ VIT = {
     **norm("encoder_norm", "layernorm"),
     **dense("head", "classifier"),
 }
-# The distillation token, with its position, is a register if it has no head.
-DEIT = {
-    **VIT,
-    "registers/tokens": Source((DISTILLED, POSITIONS), lambda x, places: x[0] + places[0, 1:2]),
-    "patch_positions/embeddings": Source((POSITIONS,), lambda places: np.delete(places[0], 1, 0)),
-}
+DEIT = {**VIT, **distillation_register(DISTILLED, POSITIONS)}
 DEIT_DISTILLED = {
     **VIT,
     "class_token/tokens": stacked("embeddings.cls_token", DISTILLED),
@@ -82,9 +61,10 @@ DINOV2 = {
     "encoder_{i}/feed_forward_scale/gamma": same(f"{BLOCK}layer_scale2.lambda1"),
     **feed_forward("encoder_{i}/feed_forward", f"{BLOCK}mlp.fc1", f"{BLOCK}mlp.fc2"),
 }
-SWIGLU = [f"{BLOCK}mlp.weights_{name}" for name in ("in", "out")]
-GIANT = feed_forward("encoder_{i}/feed_forward", *SWIGLU)
-# Names that torch.save(model.state_dict()) writes since transformers 5: names in files.
+SWIGLU = feed_forward(
+    "encoder_{i}/feed_forward", f"{BLOCK}mlp.weights_in", f"{BLOCK}mlp.weights_out"
+)
+# Names in `model.state_dict()` since transformers 5, and those in published files.
 MODULES = {
     "q_proj": "attention.query",
     "k_proj": "attention.key",
@@ -95,23 +75,10 @@ MODULES = {
 }
 # The values of arguments that have no counterpart in config.json.
 REQUIRED = {
-    "pool": "cls",
-    "norm": "pre",
-    "layer_scale": None,
-    "num_class_tokens": 1,
-    "num_registers": 0,
-    "positions": "learned",
-    "prefix_positions": True,
-    "key_dim": None,
-    "normalize_embeddings": False,
-    "normalize_pooled": False,
-    "representation_dim": None,
-}
-
-
-def recognizes(path, config):
-    """Whether a folder has the config.json of a ViT, DeiT or DINOv2."""
-    return config.get("model_type") in MODEL_TYPES
+    "pool": "cls", "norm": "pre", "layer_scale": None, "num_class_tokens": 1, "num_registers": 0,
+    "positions": "learned", "prefix_positions": True, "key_dim": None,
+    "normalize_embeddings": False, "normalize_pooled": False, "representation_dim": None,
+}  # fmt: skip
 
 
 def load(folder, config, tensors, options):
@@ -138,7 +105,7 @@ def load(folder, config, tensors, options):
         table = DINOV2
         ff_dim = int(arguments["embed_dim"] * config.get("mlp_ratio", 4))
         if config.get("use_swiglu_ffn"):
-            table = {**DINOV2, **GIANT}
+            table = {**DINOV2, **SWIGLU}
             ff_dim = (int(ff_dim * 2 / 3) + 7) // 8 * 8
             arguments["activation"] = "swiglu"
         arguments["ff_dim"] = ff_dim
@@ -165,7 +132,7 @@ def load(folder, config, tensors, options):
 
 
 def _renamed(is_dino, name):
-    """The name of a tensor in files, given that name or the name in modules."""
+    """The name in published files; see `MODULES`."""
     name = re.sub(r"^layers\.", "encoder.layer.", name)
     pattern = r"\b[qkvo]_proj\b" if is_dino else r"\b([qkvo]_proj|mlp\.fc[12])\b"
     return re.sub(pattern, lambda match: MODULES[match[0]], name)
@@ -176,13 +143,8 @@ def _sides(value):
     return tuple(value) if isinstance(value, list) else (value, value)
 
 
-def can_save(task):
-    """Whether a task is an image classifier with a Vision Transformer."""
-    return isinstance(task, ImageClassifier) and isinstance(task.model, ViT)
-
-
 def contents(classifier):
-    """Returns the files and tensors of a folder; see `registry.WritableFormat`."""
+    """The inverse of `load`, for ViT; see `registry`."""
     vit = classifier.model
     images = classifier.preprocessing
     height, width, channels = vit.input_shape

@@ -9,7 +9,7 @@ import numpy as np
 from zoo.checkpoints.hugging_face_config import INTERPOLATIONS, check_settings
 from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, stacked
 from zoo.checkpoints.tensors import Tensors
-from zoo.checkpoints.vision_transformer import vit_classifier
+from zoo.checkpoints.vision_transformer import distillation_register, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError, needed
 
@@ -41,18 +41,11 @@ VIT = {
     **merged_dense("head", "predictions"),
 }
 DISTILLED = "distillation_token"
-POSITIONS = "position_embedding"
-DEIT = {  # the distillation token, with its position, is a register
+DEIT = {
     **VIT,
-    "registers/tokens": Source((DISTILLED, POSITIONS), lambda x, places: x[0] + places[0, 1:2]),
-    "patch_positions/embeddings": Source((POSITIONS,), lambda places: np.delete(places[0], 1, 0)),
+    **distillation_register(DISTILLED, "position_embedding"),
     **feed_forward(FEED_FORWARD, f"{BLOCK}mlp/dense", f"{BLOCK}output_layer/output", merged_dense),
 }
-
-
-def recognizes(path, config):
-    """Whether a folder has the config.json of a ViT or DeiT."""
-    return config.get("class_name") in MODEL_TYPES
 
 
 def load(folder, config, tensors, options):
@@ -86,7 +79,7 @@ def read_preset(folder):
         raise CheckpointError(f"{folder} contains no task.weights.h5, the weights of its head.")
     preset_class = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
     try:
-        # Absolute, as keras-hub would download a published preset with the name of a relative path.
+        # A relative path might be the name of a published preset, which keras-hub would download.
         model = preset_class.from_preset(str(folder.resolve()))
     except Exception as error:  # keras-hub raises errors of many types
         raise CheckpointError(f"{folder} cannot be loaded by keras-hub: {error}") from None

@@ -21,7 +21,6 @@ from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import LANGUAGE
 
-MODEL_TYPES = ()  # a folder has no config.json
 ANCHOR = None  # the weights are read here
 END = "</s>"
 UNKNOWN = "<unk>"
@@ -61,7 +60,7 @@ _OFF = ("false", "0", "0.0", "")
 
 
 def _dense(path, name, letters):
-    """The entries of a dense layer that concatenates the outputs of those with these letters."""
+    """The entries of a dense layer that concatenates the matrices with these letters."""
     kernels = [f"{name}_W{letter}" for letter in letters]
     biases = [f"{name}_b{letter}" for letter in letters]
     return {
@@ -75,7 +74,7 @@ def _norm(path, name):
 
 
 def _sublayer(path, name, norm, **layers):
-    """The entries of a part of a block and its normalization; `layers` are letters of matrices."""
+    """The entries of a sublayer and its normalization; `layers` are {name: letters of matrices}."""
     table = _norm(f"{path}_norm", f"{name}_{norm}")
     for layer, letters in layers.items():
         table |= _dense(f"{path}/{layer}", name, letters)
@@ -100,7 +99,7 @@ _TABLE = {  # layers are numbered from 0, see `_renamed`
 
 
 def _renamed(tensors, settings):
-    """The tensors by the names in `_TABLE`; those of a tied layer have a name for each use."""
+    """The tensors with the names in `_TABLE`; those of a tied layer have one for each use."""
     matches = {name: _LAYER.match(name) for name in tensors}
     found = sorted({(match[1], int(match[2])) for match in matches.values() if match})
     layers = {side: [layer for each, layer in found if each == side] for side in _SIDES}
@@ -127,19 +126,8 @@ def _renamed(tensors, settings):
     return Tensors(tensors.path, entries)
 
 
-def recognizes(path, config):
-    """Whether a path is a file or an archive of Marian, or a folder without config.json."""
-    if path.is_file():
-        return path.suffix == ".zip" or marian_file.reader(path) is not None
-    return not (path / "config.json").is_file()
-
-
 def load(path, config, tensors, options):
-    """Loads the translator of a file, folder or .zip archive.
-
-    The options are `shortlist`; for models with several target languages `tgt_lang`; and arguments
-    of `zoo.transformer`.
-    """
+    """Loads a translator; options are `shortlist`, `tgt_lang`, arguments of `zoo.transformer`."""
     with marian_folder.unpacked(path) as unpacked:
         return _load(unpacked, options)
 
@@ -191,7 +179,7 @@ def _load(path, options):
 
 
 def _number(settings, name, kind, default=None):
-    """Converts a setting to `kind`, int or float; raises `TaskError` if it is not a number."""
+    """Converts a setting to int or float; raises `TaskError` if it is not a number."""
     value = settings.get(name, default)
     with contextlib.suppress(TypeError, ValueError):
         value = kind(value)
@@ -199,9 +187,9 @@ def _number(settings, name, kind, default=None):
 
 
 def _tokenizer(model, pieces, size, pad):
-    """Creates the tokenizer of a vocabulary of `size` tokens, with a new token `pad`.
+    """Creates a tokenizer with the new token `pad`; ids from there on are one higher than before.
 
-    `model` and `pieces` are paths, see `vocab_files`. Ids from `pad` on are one higher than there.
+    `model` and `pieces` are paths, see `marian_folder.vocab_files`; `size` is the number of tokens.
     """
     if pieces is None:
         vocab = {piece: id for id, piece in translators.tokenizer(model).tokens.items()}
@@ -225,10 +213,7 @@ def _tokenizer(model, pieces, size, pad):
 
 
 def _arguments(path, settings):
-    """The arguments of `zoo.transformer` that follow from the settings.
-
-    Raises `CheckpointError` if a setting is not supported.
-    """
+    """The arguments of `zoo.transformer` for Marian's settings."""
     settings = {name: values[0] for name, values in _SUPPORTED.items()} | settings
     wrong = [name for name, values in _SUPPORTED.items() if settings[name] not in values]
     is_recurrent = settings["transformer-decoder-autoreg"] == "rnn"
@@ -256,7 +241,7 @@ def _arguments(path, settings):
 
 
 def _matrices(tensors):
-    """The names of the source and target embeddings, and of the matrix of the output."""
+    """The names of the source and target embeddings, and of the output projection."""
     source = "encoder_Wemb" if "encoder_Wemb" in tensors else "Wemb"
     target = "decoder_Wemb" if "decoder_Wemb" in tensors else "Wemb"
     for output in ("decoder_ff_logit_out_Wt", "decoder_ff_logit_out_W"):
@@ -268,8 +253,8 @@ def _matrices(tensors):
 def _model(tensors, names, sizes, pad, arguments, options):
     """Creates the model and assigns its weights.
 
-    Marian starts with an embedding of zeros, and has no padding token. Here, the token `pad`, whose
-    embedding is zeros, is both. `names` are those of `_matrices`, `sizes` of both vocabularies.
+    Marian starts with an embedding of zeros, and has no padding token. Here, the new token `pad`
+    with an embedding of zeros is both. For `names` see `_matrices`; `sizes` are Marian's.
     """
     source, target, output = names
     embed_dim = tensors.shape(source, 2)[1]

@@ -1,13 +1,23 @@
 """The formats of published weights, and which of them loads a path.
 
-To add one, such as Hugging Face's T5, write a module that offers what `Format` describes, as
-`hugging_face_gpt2` does, and add it to `FORMATS`. A format that `zoo.save_hf` writes offers
-`WritableFormat`, and is in `WRITABLE` as well.
+The module of a format offers:
+
+- `ANCHOR`: the name of a tensor that all models have, from which the prefix of all names is known,
+  see `zoo.checkpoints.tensors.Tensors.unwrapped`; None if the module reads the files itself.
+- `load(path, config, tensors, options)`: loads a file or folder, usually by
+  `zoo.checkpoints.mapping.assign` with a table. `config` is the content of config.json, {} without
+  one; `tensors` are `zoo.checkpoints.tensors.Tensors`, None without an `ANCHOR`; `options` is a
+  dict of the options of `zoo.load`. It returns what `zoo.load` returns.
+- `MODEL_TYPES`: the types of models in config.json: `model_type` of Hugging Face, `class_name` of
+  KerasHub.
+- `contents(task)`, if `zoo.save_hf` writes the format: returns {name of a file: bytes or JSON} and
+  {name of a tensor: array}, or raises `CheckpointError` if the format lacks a setting of the model.
+
+To add one, such as Hugging Face's T5, write a module like `hugging_face_gpt2`, and add it to
+`FORMATS`.
 """
 
-from typing import Protocol
-
-from zoo.checkpoints import marian_folder
+from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.formats import (
     google,
     hugging_face_bert,
@@ -23,80 +33,21 @@ from zoo.checkpoints.hugging_face_config import PROBLEMS, read_json
 from zoo.checkpoints.tensor_files import WEIGHTS, read_file, read_folder
 from zoo.errors import CheckpointError
 
-
-class Format(Protocol):
-    """What the module of a format offers.
-
-    Attributes:
-        MODEL_TYPES: the models in config.json that it loads: values of `model_type` of Hugging Face
-            or `class_name` of KerasHub.
-        ANCHOR: the name of a tensor that all models have, from which the prefix of all names is
-            known; see `zoo.checkpoints.tensors.Tensors.unwrapped`. None if the module reads the
-            files itself.
-    """
-
-    MODEL_TYPES: tuple
-    ANCHOR: str | None
-
-    def recognizes(self, path, config):
-        """Whether it loads a file, or a folder with this content of config.json.
-
-        Args:
-            path: `pathlib.Path`.
-            config: dict; {} without config.json.
-        """
-
-    def load(self, path, config, tensors, options):
-        """Loads a file or folder, usually by `zoo.checkpoints.mapping.assign` with a table.
-
-        Args:
-            path, config: as in `recognizes`.
-            tensors: `zoo.checkpoints.tensors.Tensors`, or None if there is no ANCHOR.
-            options: dict of the options of `zoo.load`.
-
-        Returns:
-            What `zoo.load` returns.
-        """
-
-
-class WritableFormat(Format, Protocol):
-    """What the module of a format offers that `zoo.save_hf` writes."""
-
-    def can_save(self, task):
-        """Whether models like this one, such as an image classifier, have this format."""
-
-    def contents(self, task):
-        """Returns {name of a file: bytes or JSON} and {name of a tensor: array}.
-
-        Raises:
-            CheckpointError: if a setting of the model has no counterpart in the format.
-        """
-
-
-# The first that recognizes a path loads it.
-FORMATS = (
-    marian,
-    google,
+FORMATS = (  # with a type of model in config.json; the others are in `find_format`
     hugging_face_vit,
     hugging_face_gpt2,
     hugging_face_bert,
     hugging_face_marian,
     hugging_face_m2m100,
     kerashub,
-    timm,
 )
-WRITABLE = (hugging_face_vit, hugging_face_marian)
-_KEYS = ("model_type", "architecture", "class_name")  # of Hugging Face, timm, KerasHub
 
 
 def is_checkpoint(path):
-    """Whether a `pathlib.Path` is a file or a folder of published weights.
-
-    The config.json of a run names no type of model.
-    """
+    """Whether a `pathlib.Path` is a file or a folder of published weights, and not a run."""
     if (path / "config.json").is_file():
-        config = read_json(path / "config.json")
-        return any(key in config for key in _KEYS)
+        config = read_json(path / "config.json")  # that of a run has none of these names
+        return any(name in config for name in ("model_type", "class_name", "architecture"))
     return path.is_file() or marian_folder.is_folder(path)
 
 
@@ -120,19 +71,24 @@ def load(path, options):
 
 
 def find_format(path, config):
-    """Returns the module that loads a file, or a folder with this content of config.json.
-
-    Raises `CheckpointError` if there is none.
-    """
-    for format in FORMATS:
-        if format.recognizes(path, config):
-            break
+    """Returns the module that loads a file, or a folder with this content of config.json."""
+    if path.is_file():
+        if path.suffix == ".zip" or marian_file.reader(path) is not None:
+            return marian
+        return google if path.suffix == ".npz" else timm
+    if not (path / "config.json").is_file():
+        return marian
+    types = (config.get("model_type"), config.get("class_name"))
+    named = [each for each in FORMATS if any(name in each.MODEL_TYPES for name in types)]
+    if named:
+        format = named[0]
+    elif "architecture" in config:
+        format = timm
     else:
-        name = str(config.get("model_type") or config.get("class_name"))
-        supported = ", ".join(name for format in FORMATS for name in format.MODEL_TYPES)
+        supported = ", ".join(name for each in FORMATS for name in each.MODEL_TYPES)
         raise CheckpointError(
-            f"{path / 'config.json'}: the model {name!r} is not supported. Supported are those of "
-            f"timm, and {supported}."
+            f"{path / 'config.json'}: the model {str(types[0] or types[1])!r} is not supported. "
+            f"Supported are those of timm, and {supported}."
         )
     quantized = config.get("quantization_config")
     if quantized:

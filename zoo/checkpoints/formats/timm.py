@@ -11,7 +11,6 @@ from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_cla
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError
 
-MODEL_TYPES = ()  # config.json has an `architecture`, and a file alone no config.json
 ANCHOR = "patch_embed.proj.weight"
 BLOCK = "blocks.{i}."
 # The number of heads by width, for files without metadata: tensors do not show it.
@@ -24,8 +23,8 @@ NUM_HEADS_OF = {"vit_giantopt_": 16, "vit_base_patch16_gap_": 16}
 GELU_TANH = re.compile(
     r"vit_(base_patch32|so400m_patch16|giantopt_patch16)_siglip_|vit_large_patch16_siglip_(gap_)?512"
 )
-# Supported arguments in `model_args` of config.json: they are used, follow from the tensors, or do
-# not affect the results.
+# Supported `model_args` in config.json: they are used, follow from the tensors, or do not affect
+# the results.
 MODEL_ARGS = {
     "img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth",
     "num_heads", "mlp_ratio", "qkv_bias", "init_values", "class_token", "pos_embed",
@@ -64,14 +63,9 @@ TABLE = {
 
 
 def _renamed(name):
-    """The name in timm of a tensor of timm or of DINOv2, also of blocks in chunks."""
+    """The name in timm of a tensor of timm or DINOv2, whose blocks may be in chunks."""
     name = re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name)
     return re.sub(r"\w+", lambda match: DINOV2.get(match[0], match[0]), name)
-
-
-def recognizes(path, config):
-    """Whether a path is a file, or a folder whose config.json has an architecture of timm."""
-    return path.is_file() or "architecture" in config
 
 
 def load(path, config, tensors, options):

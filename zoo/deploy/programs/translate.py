@@ -20,7 +20,7 @@ from layout import join_sentences, split_sentences  # the file beside this one
 
 
 class Translator:
-    """Translates texts.
+    """A translator.
 
     Args:
         folder: folder of the export; by default the folder of this file.
@@ -35,16 +35,13 @@ class Translator:
         self.model = ctranslate2.Translator(str(folder), **options)
 
     def __call__(self, texts, sentences=None, **options):
-        """Translates texts.
+        """Returns the best translation of each text, a list of str.
 
         Args:
             texts: list of str.
             sentences: whether to translate sentence by sentence and keep the layout; by default as
                 in export.json.
             **options: see `n_best`.
-
-        Returns:
-            The best translation of each text, a list of str.
         """
         if sentences is None:
             sentences = self.search["sentences"]
@@ -56,7 +53,7 @@ class Translator:
     def n_best(
         self, texts, n_best=None, beam_size=None, length_penalty=None, max_length=None, **options
     ):
-        """Translates texts as they are, with several translations each.
+        """Translates texts as they are; the defaults of the options are in export.json.
 
         Args:
             texts: list of str; a blank text has one translation.
@@ -64,8 +61,7 @@ class Translator:
             beam_size: beam size, at least `n_best`.
             length_penalty: length penalty.
             max_length: maximum number of tokens of a translation.
-            **options: other arguments of `ctranslate2.Translator.translate_batch`. The defaults of
-                all options are in export.json.
+            **options: other arguments of `ctranslate2.Translator.translate_batch`.
 
         Returns:
             For each text a list of (translation, score), the best first.
