@@ -27,14 +27,14 @@ _IMPOSSIBLE = -1e9
 
 
 def dtypes(name):
-    """The values of `dtype` that `zoo.load` takes with an engine, the default first."""
+    """The values of `dtype` that an engine supports, the default first."""
     if name not in ENGINES:
         raise UserError(f"engine must be one of {(*ENGINES,)}. Received: engine={name!r}.")
     return ENGINES[name].dtypes
 
 
 def create_engine(loaded, name, dtype):
-    """The `engine` of a classifier or translator, see `zoo.load`."""
+    """Creates the `engine` of a classifier or translator, see `zoo.load`."""
     engine = ENGINES[name]
     if not isinstance(loaded, engine.task):
         raise UserError(
@@ -60,14 +60,14 @@ def openvino_engine(classifier, dtype):
         "PERFORMANCE_HINT": "LATENCY",  # all cores for one batch
         "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],
     }
-    any_number = openvino.compile_model(model, "CPU", hints)
+    run_batch = openvino.compile_model(model, "CPU", hints)
     model.reshape({"images": [1, *classifier.model.input_shape]})
-    only_one = openvino.compile_model(model, "CPU", hints)  # faster, as its shapes are known
+    run_one = openvino.compile_model(model, "CPU", hints)  # faster: all lengths are known
     lock = threading.Lock()
 
     def probabilities(images):
-        run = only_one if len(images) == 1 else any_number
-        with lock:  # they fail if two threads call them at the same time
+        run = run_one if len(images) == 1 else run_batch
+        with lock:  # OpenVINO fails if two threads call a model at the same time
             return run(images)["probabilities"]
 
     return probabilities
@@ -84,11 +84,11 @@ def ctranslate2_engine(translator, dtype):
 
     def search(source, alpha, max_length, prefix=None, *, beam_size, options, best_only):
         batch_size = len(source)
-        prefix_lengths = np.zeros((batch_size, 1), int)  # that the length penalty does not count
+        unscored_lengths = np.zeros((batch_size, 1), int)  # the length penalty does not count these
         if prefix is None:
             prefix = np.tile(np.array([special.prefix], int), (batch_size, 1))  # [B, F]
         else:
-            prefix_lengths = (prefix != special.pad).sum(axis=-1, keepdims=True)  # [B, 1]
+            unscored_lengths = (prefix != special.pad).sum(axis=-1, keepdims=True)  # [B, 1]
         results = engine.translate_batch(
             as_names(source),
             target_prefix=as_names(prefix),
@@ -113,7 +113,7 @@ def ctranslate2_engine(translator, dtype):
                 if not log_prob < _IMPOSSIBLE:  # but NaN, which is an error
                     tokens[row, k, : len(ids)] = ids
                     log_probs[row, k] = log_prob
-        return _sorted(translator, tokens, log_probs, alpha, prefix_lengths)
+        return _sort(translator, tokens, log_probs, alpha, unscored_lengths)
 
     return search
 
@@ -135,23 +135,23 @@ def _num_cores():
     return os.cpu_count() or 1
 
 
-def _sorted(translator, tokens, log_probs, alpha, prefix_lengths):
-    """`Hypotheses` in the order of the zoo's scores.
+def _sort(translator, tokens, log_probs, alpha, unscored_lengths):
+    """Returns `Hypotheses` in the order of the zoo's scores.
 
     Args:
         tokens: int32 [B, K, T].
         log_probs: float32 [B, K].
-        alpha: of the length penalty.
-        prefix_lengths: int [B, 1], numbers of tokens that the length penalty does not count.
+        alpha: exponent of the length penalty.
+        unscored_lengths: int [B, 1], numbers of tokens that the length penalty does not count.
     """
     special = translator.special_tokens
-    lengths = (tokens != special.pad).sum(axis=-1) - prefix_lengths  # [B, K]
+    lengths = (tokens != special.pad).sum(axis=-1) - unscored_lengths  # [B, K]
     penalty = decoding.length_penalty(np.maximum(lengths, 1), alpha, translator.length_offset)
     scores = log_probs / ops.convert_to_numpy(penalty)
     comes_last = np.zeros_like(scores, bool)
-    if translator.early_stopping == "never":  # those that were cut off
-        comes_last = (tokens != special.end).all(axis=-1)
-    order = np.lexsort((-scores, comes_last))
+    if translator.early_stopping == "never":
+        comes_last = (tokens != special.end).all(axis=-1)  # hypotheses that were cut off
+    order = np.lexsort((-scores, comes_last))  # [B, K]
     return decoding.Hypotheses(
         tokens=np.take_along_axis(tokens, order[..., None], axis=1),
         log_probs=np.take_along_axis(log_probs, order, axis=1),
@@ -160,11 +160,12 @@ def _sorted(translator, tokens, log_probs, alpha, prefix_lengths):
 
 
 class _Engine(NamedTuple):
-    """
+    """How to create an engine.
+
     Fields:
-        task: the class of the tasks that it computes.
-        create: function of a task and a dtype.
-        dtypes: the default first.
+        task: the class of tasks that the engine supports.
+        create: function of a task and a dtype that returns the engine.
+        dtypes: the dtypes that it supports, the default first.
     """
 
     task: type

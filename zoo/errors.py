@@ -23,7 +23,7 @@ class UserError(ValueError):
 
 
 class TaskError(UserError):
-    """An invalid input, option or model of a task; the message says which and why."""
+    """An invalid argument, input or model; the message says which and why."""
 
 
 class DataError(UserError):

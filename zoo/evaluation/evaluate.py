@@ -27,13 +27,13 @@ from zoo.training.report_scores import (
 )
 from zoo.training.report_translation_scores import bleu_tokenizer, compared_translations
 
-_OPTIONS = {  # of each kind of model
+_OPTIONS = {  # the options of each kind of model
     "classifier": {"labels", "data_dir"},
     "text_classifier": set(),
     "translator": {"target", "bleu_tokenize"},
     "generator": set(),
 }
-_WINDOWS = 4  # that are computed at once
+_WINDOWS = 4  # batch size
 
 
 def evaluate(
@@ -108,7 +108,7 @@ def evaluate(
 
 
 def _measured(score, task, data):
-    """The scores of a model, with time and memory."""
+    """The scores of a model, with the time and memory that it takes."""
     start = time.perf_counter()
     scores = score(task, data)
     seconds = time.perf_counter() - start
@@ -157,7 +157,7 @@ def _kind(task):
     return kind
 
 
-# --- functions of a model and its data, that return scores ----------------------------------------
+# --- scores of one model --------------------------------------------------------------------------
 
 
 def _classification(classifier, data):
@@ -241,21 +241,21 @@ def _refused(task, data):
 
 
 def _likelihood(generator, texts):
-    """Scores of a text in windows of the model's length, which begin with the start token."""
+    """Scores of a text that is cut into windows of the model's length."""
     special = generator.special_tokens
     tokens = concatenated_tokens(generator.tokenizer, texts, special.end)
     length = min(generator.model.max_length, len(tokens))
     windows = evaluation_windows(tokens, _WINDOWS, length, special)
 
-    def graph(inputs, labels, weights):
-        """The sums of the losses and hits of a batch, given [B, T] each."""
+    def sums_of_batch(inputs, labels, weights):
+        """The sums of the losses and of the hits; the arguments are [B, T]."""
         logits = tf.cast(generator.model(inputs, training=False), tf.float32)  # [B, T, V]
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)  # [B, T]
         hits = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels  # [B, T]
         return tf.reduce_sum(losses * weights), tf.reduce_sum(tf.cast(hits, tf.float32) * weights)
 
     progress = tqdm(windows.whole(), "evaluating", windows.num_batches, leave=False, disable=None)
-    sums = np.array([generator.run(graph, *batch) for batch in progress], float)
+    sums = np.array([generator.run(sums_of_batch, *batch) for batch in progress], float)
     loss, accuracy = (sums.sum(axis=0) / len(tokens)).tolist()
     return {
         "items": len(tokens),

@@ -11,7 +11,7 @@ from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import UserError, needed
 
 _KINDS = ("classifier", "text_classifier", "translator")
-_BATCH = 32  # items of a call
+_BATCH_SIZE = 32
 
 
 class Exported:
@@ -24,8 +24,8 @@ class Exported:
         refused: list of (index, reason), the items that the last call refused.
 
     Raises:
-        UserError: if the export has another format, or does not return each class by a name of its
-            own.
+        UserError: if the export has another format, or does not return all classes by different
+            names.
     """
 
     def __init__(self, folder):
@@ -59,23 +59,25 @@ class Exported:
 
         It is NaN for items that are refused. `read` converts an item to an input of the export.
         """
-        places = {name.encode(): place for place, name in enumerate(self.class_names)}
-        probabilities = np.full((len(items), len(places)), np.nan, np.float32)
+        numbers = {name.encode(): number for number, name in enumerate(self.class_names)}
+        probabilities = np.full((len(items), len(numbers)), np.nan, np.float32)
         for output, row in zip(self._outputs(items, read), probabilities):
             if not output["error"]:
-                order = [places[label] for label in output["labels"]]
+                order = [numbers[label] for label in output["labels"]]
                 row[order] = output["probabilities"]
         return probabilities
 
     def __call__(self, texts):
-        """The best translation of each text, "" if it is refused."""
+        """The best translation of each text; "" for texts that are refused."""
         return [output["translations"][0].decode() for output in self._outputs(texts, str)]
 
     def _outputs(self, items, read):
         """Yields the outputs for each item, {name: value}."""
         self.refused = []
-        for start in tqdm(range(0, len(items), _BATCH), "evaluating", leave=False, disable=None):
-            batch = tf.constant([read(item) for item in items[start : start + _BATCH]])
+        for start in tqdm(
+            range(0, len(items), _BATCH_SIZE), "evaluating", leave=False, disable=None
+        ):
+            batch = tf.constant([read(item) for item in items[start : start + _BATCH_SIZE]])
             outputs = self._function(**{self._input: batch})
             outputs = {name: value.numpy() for name, value in outputs.items()}
             for index, error in enumerate(outputs["error"], start):

@@ -45,9 +45,9 @@ class Encoder:
         Raises:
             TaskError: see `__call__`, or if features differ in width.
         """
-        if not _are_features(a):
+        if getattr(a, "ndim", None) != 2:
             a = self(a, **options)
-        if not _are_features(b):
+        if getattr(b, "ndim", None) != 2:
             b = self(b, **options)
         a = np.asarray(ops.normalize(np.asarray(a, np.float32), epsilon=1e-12))
         b = np.asarray(ops.normalize(np.asarray(b, np.float32), epsilon=1e-12))
@@ -107,7 +107,3 @@ class TextEncoder(Encoder, EncodedTextTask):
             TaskError: if `texts` is not a list of str, a text is too long, or outputs are NaN.
         """
         return self._outputs(texts, too_long)
-
-
-def _are_features(items):
-    return getattr(items, "ndim", None) == 2

@@ -3,6 +3,7 @@
 Axes: B texts, K hypotheses of a text, S source tokens, F tokens of a prefix, C candidates.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -203,37 +204,27 @@ class GenerationTask(TextTask):
         if candidates is not None:
             step = self.model.step_among(candidates)
             special, prefix, options = shortlist.to_places(candidates, special, prefix, options)
-        if beam_size == 1:
-            found = decoding.greedy_search(
-                step,
-                cache,
-                ops.shape(tokens)[0],
-                special,
-                max_length,
-                alpha,
-                self.length_offset,
-                buffer_length=buffer_length,
-                prompt=self._prompt(tokens),
-                prefix=prefix,
-                **options._asdict(),
-            )
-        else:
-            found = decoding.beam_search(
-                step,
-                cache,
-                ops.shape(tokens)[0],
-                special,
-                max_length,
-                beam_size,
-                alpha,
-                self.length_offset,
-                buffer_length=buffer_length,
+        search = decoding.greedy_search
+        if beam_size > 1:
+            search = functools.partial(
+                decoding.beam_search,
+                beam_size=beam_size,
                 early_stopping=self.early_stopping,
                 best_only=best_only,
-                prompt=self._prompt(tokens),
-                prefix=prefix,
-                **options._asdict(),
             )
+        found = search(
+            step,
+            cache,
+            ops.shape(tokens)[0],
+            special,
+            max_length,
+            alpha=alpha,
+            length_offset=self.length_offset,
+            buffer_length=buffer_length,
+            prompt=self._prompt(tokens),
+            prefix=prefix,
+            **options._asdict(),
+        )
         return found if candidates is None else shortlist.to_tokens(found, candidates)
 
     def draw(
