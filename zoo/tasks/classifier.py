@@ -146,27 +146,23 @@ class Classifier:
         """The probability of each class: float32, of the shape of the logits."""
         return PROBLEMS[self.problem](keras.ops.cast(logits, "float32"))
 
-    def _max_classes(self, top_k, threshold):
-        """The maximum number of classes in an answer."""
-        if top_k is not None:
-            return as_number("top_k", top_k, int, 1)
-        is_default = threshold is None and self.problem == "single_label"
-        return 1 if is_default else len(self.class_names)
-
-    def _thresholds(self, top_k, threshold):
-        """The minimum probability of each class in an answer: float32 [classes]."""
+    def _limits(self, top_k, threshold):
+        """The maximum number of classes in an answer, and the minimum probability of each."""
         classes = len(self.class_names)
-        if threshold is None:
-            is_default = top_k is None and self.problem == "multi_label"
-            threshold = 0.5 if is_default else 0.0
-        numbers = np.asarray(threshold)
+        if top_k is None and threshold is None:
+            if self.problem == "single_label":
+                top_k = 1
+            else:
+                threshold = 0.5
+        max_classes = classes if top_k is None else as_number("top_k", top_k, int, 1)
+        numbers = np.asarray(0.0 if threshold is None else threshold)
         if numbers.shape not in ((), (classes,)):
             raise TaskError(
                 f"threshold must be a number, or one for each of the {classes} classes. "
                 f"Received: {numbers.size} numbers."
             )
         numbers = [as_number("threshold", x, float, 0, 1) for x in numbers.ravel().tolist()]
-        return np.broadcast_to(np.float32(numbers), classes)
+        return max_classes, np.broadcast_to(np.float32(numbers), classes)
 
     def _answers(self, probabilities, max_classes, thresholds):
         """The classes of each row of probabilities [B, classes]: lists of (name, probability)."""
@@ -221,8 +217,7 @@ class ImageClassifier(Classifier, ImageTask):
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
             TaskError: if an argument is invalid, or outputs are NaN.
         """
-        max_classes = self._max_classes(top_k, threshold)
-        thresholds = self._thresholds(top_k, threshold)
+        max_classes, thresholds = self._limits(top_k, threshold)
         return self._answers(self.probabilities(images), max_classes, thresholds)
 
     def probabilities(self, images):
@@ -256,7 +251,7 @@ class TextClassifier(Classifier, EncodedTextTask):
         super().__init__(model, tokenizer, special_tokens)
 
     def __call__(self, texts, top_k=None, threshold=None, too_long="error"):
-        """Classifies texts.
+        """Classifies texts: a list of (class name, probability) for each.
 
         Args:
             texts: list of str.
@@ -264,14 +259,10 @@ class TextClassifier(Classifier, EncodedTextTask):
             too_long: "error"; or "truncate", to classify the beginning of a text that has more
                 tokens than the model takes.
 
-        Returns:
-            See `ImageClassifier.__call__`.
-
         Raises:
             TaskError: if an argument is invalid, a text is too long, or outputs are NaN.
         """
-        max_classes = self._max_classes(top_k, threshold)
-        thresholds = self._thresholds(top_k, threshold)
+        max_classes, thresholds = self._limits(top_k, threshold)
         return self._answers(self.probabilities(texts, too_long), max_classes, thresholds)
 
     def probabilities(self, texts, too_long="error"):

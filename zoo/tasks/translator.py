@@ -192,13 +192,10 @@ class Translator(GenerationTask):
         return self._sample(request, n, temperature, top_k, top_p, seed)
 
     def score(self, texts, translations):
-        """Returns the log-probability of a translation of each text, with its end token.
+        """Returns the log-probability of a translation of each text, with the end token.
 
         Args:
             texts, translations: lists of str of the same length.
-
-        Returns:
-            list of float.
 
         Raises:
             TaskError: if the lists differ in length, a text is too long, or outputs are NaN.
@@ -246,10 +243,7 @@ class Translator(GenerationTask):
         return tf.reduce_sum(tf.where(is_scored, log_probs, 0.0), axis=1)
 
     def attention(self, source, target):
-        """The attention weights as a graph, the mean of blocks and heads: float32 [B, T, S].
-
-        Args: see `log_probs`.
-        """
+        """The mean attention weights of blocks and heads as a graph: float32 [B, T, S]."""
         inputs = {"source": source, "target": self._shifted(target)}
         maps = self.model.cross_attention_maps(inputs)  # [B, blocks, H, T, S]
         return keras.ops.mean(keras.ops.cast(maps, "float32"), axis=(1, 2))
