@@ -1,4 +1,4 @@
-"""Layers and functions in `keras.ops` only: they run on TensorFlow, JAX and PyTorch."""
+"""Layers and functions written with `keras.ops`. They run on TensorFlow, JAX and PyTorch."""
 
 from zoo.layers.attention import attention_weights, scaled_dot_product_attention
 from zoo.layers.blocks import LayerScale, TransformerBlock, TransformerDecoder, TransformerEncoder

@@ -28,7 +28,7 @@ class SqueezeExcite(SameShapeLayer):
         ValueError: if `ratio` is not positive.
     """
 
-    pools = (ops.mean,)  # of the channels, each over all positions
+    pools = (ops.mean,)  # functions that pool over all positions
 
     def __init__(self, ratio=16, use_bias=False, **kwargs):
         super().__init__(**kwargs)
@@ -87,9 +87,7 @@ class ConvBlockAttention(SqueezeExcite):
     def __init__(self, ratio=16, kernel_size=7, use_bias=False, **kwargs):
         super().__init__(ratio, use_bias, **kwargs)
         check_at_least_1(kernel_size=kernel_size)
-        self.ratio = ratio
         self.kernel_size = kernel_size
-        self.use_bias = use_bias
 
     def build(self, input_shape):
         super().build(input_shape)

@@ -1,6 +1,6 @@
 """Dense layers and embeddings.
 
-They have the names of Keras's, since files of weights contain the names of classes.
+The classes have the names of Keras's, because files of weights contain them.
 """
 
 import keras
@@ -10,22 +10,26 @@ from zoo import compat, kernels
 
 
 class _QuantizedLikeKeras:
-    """Keras refuses to quantize subclasses of its layers; these two compute the same."""
+    """Keras refuses to quantize subclasses of its layers; these two compute the same.
+
+    Subclasses of them are still refused.
+    """
 
     def quantize(self, mode=None, type_check=True, config=None):
-        is_subclass = type(self) not in (Dense, ReversibleEmbedding)
-        super().quantize(mode, type_check=type_check and is_subclass, config=config)
+        if type(self) in (Dense, ReversibleEmbedding):
+            type_check = False
+        super().quantize(mode, type_check=type_check, config=config)
 
 
 @keras.saving.register_keras_serializable("zoo")
 class Dense(_QuantizedLikeKeras, keras.layers.Dense):
-    """`keras.layers.Dense`, computed on rows [N, width], so that kernels can take its place."""
+    """A `keras.layers.Dense` that reshapes its input to a matrix [N, width]."""
 
     def call(self, inputs, training=None):
-        return by_rows(self._product, inputs)
+        return apply_to_matrix(self._product, inputs)
 
     def quantized_call(self, inputs, training=None):
-        return by_rows(self._quantized_product, inputs, training=training)
+        return apply_to_matrix(self._quantized_product, inputs, training=training)
 
     @kernels.accelerated_by(kernels.bfloat16_dense)
     def _product(self, rows):
@@ -38,21 +42,23 @@ class Dense(_QuantizedLikeKeras, keras.layers.Dense):
 
 @keras.saving.register_keras_serializable("zoo")
 class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding):
-    """`keras.layers.ReversibleEmbedding`."""
+    """A `keras.layers.ReversibleEmbedding` whose logits are computed on a matrix [N, width]."""
 
     def call(self, inputs, reverse=False):
-        return by_rows(self._logits, inputs) if reverse else super().call(inputs)
+        if reverse:
+            return apply_to_matrix(self._logits, inputs)
+        return super().call(inputs)
 
     def quantized_call(self, inputs, reverse=False):
         if reverse:
-            return by_rows(self._quantized_logits, inputs)
+            return apply_to_matrix(self._quantized_logits, inputs)
         return super().quantized_call(inputs)
 
     @kernels.accelerated_by(kernels.tied_logits)
     def _logits(self, rows):
         if self.reverse_dtype and self.variable_dtype != self.compute_dtype:
-            # Where the layer is called on its own, Keras would round the matrix to the compute
-            # dtype before the cast to `reverse_dtype`; in a call of the model, it does not.
+            # The logits are products with the unrounded matrix. Where the layer is called on its
+            # own, Keras would round it to the compute dtype; in a call of the model, it does not.
             with compat.without_autocast():
                 return super().call(rows, reverse=True)
         return super().call(rows, reverse=True)
@@ -62,8 +68,8 @@ class ReversibleEmbedding(_QuantizedLikeKeras, keras.layers.ReversibleEmbedding)
         return super().quantized_call(rows, reverse=True)
 
 
-def by_rows(function, x, **kwargs):
-    """``function(x)`` for `x` [B, ..., width], computed on a matrix [rows, width].
+def apply_to_matrix(function, x, **kwargs):
+    """Computes ``function(x)`` for `x` [B, ..., width] on a matrix [N, width].
 
     TensorFlow fuses the product, the bias and the activation of a matrix only.
     """

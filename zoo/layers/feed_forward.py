@@ -7,7 +7,7 @@ from keras import ops
 
 from zoo import kernels
 from zoo.layers.config import SameLengthLayer, own_initializer
-from zoo.layers.dense import Dense, by_rows
+from zoo.layers.dense import Dense, apply_to_matrix
 from zoo.layers.dropout import Dropout
 
 
@@ -35,8 +35,9 @@ def quick_gelu(x):
 
 @keras.saving.register_keras_serializable("zoo")
 def swiglu(x):
-    """silu(first half)·second half, of the last axis: Shazeer 2020, "GLU Variants Improve
-    Transformer", section 2.
+    """Splits the last axis into a gate and a value and returns silu(gate)·value.
+
+    Source: Shazeer 2020, "GLU Variants Improve Transformer", section 2.
     """
     gate, value = ops.split(x, 2, axis=-1)
     return ops.silu(gate) * value
@@ -44,7 +45,7 @@ def swiglu(x):
 
 @kernels.accelerated_by(kernels.activation)
 def activate(function, x):
-    """``function(x)``, for one of `ACTIVATIONS`."""
+    """``function(x)`` for one of `ACTIVATIONS`, which have one kernel."""
     return function(x)
 
 
@@ -62,12 +63,12 @@ class FeedForward(SameLengthLayer):
         embed_dim: E, width of the output.
         ff_dim: width of the hidden layer; ``4 * embed_dim`` by default.
         activation: "gelu" (exact), "gelu_tanh", "quick_gelu", "swiglu", the name of a Keras
-            activation, or a function. With "swiglu" the hidden layer makes two vectors of width
-            `ff_dim`, gate and value, side by side.
+            activation, or a function. With "swiglu", the hidden layer has ``2 * ff_dim`` units.
         dropout: rate in [0, 1) at which hidden units are dropped in training.
         kernel_initializer: initializer of both matrices.
 
-    Input: [B, ..., any width]. Output: [B, ..., E].
+    Input: [B, ..., any width].
+    Output: [B, ..., E].
     """
 
     def __init__(
@@ -86,11 +87,12 @@ class FeedForward(SameLengthLayer):
         self.dropout = dropout
         self.kernel_initializer = kernel_initializer
         function = keras.activations.get(ACTIVATIONS.get(activation, activation))
-        is_ours = function in ACTIVATIONS.values()
-        self._activation = functools.partial(activate, function) if is_ours else function
-        self._width = ff_dim or 4 * embed_dim
-        hidden_units = 2 * self._width if function is swiglu else self._width
-        self.hidden = self._dense(hidden_units, "hidden")
+        self._activation = function
+        if function in ACTIVATIONS.values():  # the kernel knows no others
+            self._activation = functools.partial(activate, function)
+        self._hidden_width = ff_dim or 4 * embed_dim
+        gate_width = self._hidden_width if function is swiglu else 0
+        self.hidden = self._dense(gate_width + self._hidden_width, "hidden")
         self.output_projection = self._dense(embed_dim, "output_projection")
         self._dropout = Dropout(dropout, dtype=self.dtype_policy)
 
@@ -100,11 +102,11 @@ class FeedForward(SameLengthLayer):
 
     def build(self, input_shape):
         self.hidden.build((None, input_shape[-1]))
-        self.output_projection.build((None, self._width))
+        self.output_projection.build((None, self._hidden_width))
 
     def call(self, x):
-        return by_rows(self._network, x)
+        return apply_to_matrix(self._network, x)
 
-    def _network(self, rows):
-        hidden = self._activation(self.hidden(rows))  # [rows, ff_dim]
-        return self.output_projection(self._dropout(hidden))
+    def _network(self, x):  # [N, width]
+        hidden = self._activation(self.hidden(x))  # [N, ff_dim]
+        return self.output_projection(self._dropout(hidden))  # [N, E]

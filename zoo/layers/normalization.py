@@ -17,8 +17,7 @@ from zoo.layers.config import SameShapeLayer
 def layer_normalization(x, gamma, beta, epsilon):
     """γ·(x - mean)/√(variance + ε) + β over the last axis.
 
-    Source: Ba et al. 2016, "Layer Normalization", section 3. It is computed in float32 or wider.
-    Inference engines compute it as one operation in exported models.
+    Source: Ba et al. 2016, "Layer Normalization", section 3. Computed in at least float32.
 
     Args:
         x: [..., E].
@@ -33,7 +32,7 @@ def layer_normalization(x, gamma, beta, epsilon):
     gamma = ops.cast(gamma, x.dtype)
     beta = ops.cast(beta, x.dtype)
     centered = x - ops.mean(x, axis=-1, keepdims=True)
-    # OpenVINO and ONNX Runtime recognize layer normalization by a power and a division.
+    # OpenVINO and ONNX Runtime fuse layer normalization if it has a power and a division.
     variance = ops.mean(ops.power(centered, 2.0), axis=-1, keepdims=True)  # [..., 1]
     normal = centered / ops.sqrt(variance + epsilon)
     return ops.cast(normal * gamma + beta, dtype)
@@ -42,8 +41,8 @@ def layer_normalization(x, gamma, beta, epsilon):
 def rms_normalization(x, gamma, epsilon):
     """γ·x/√(mean(x²) + ε) over the last axis.
 
-    Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", section 4. It is
-    computed in float32 or wider.
+    Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", section 4. Computed in
+    at least float32.
 
     Args:
         x: [..., E].
@@ -61,12 +60,12 @@ def rms_normalization(x, gamma, epsilon):
 
 
 class _Normalization(SameShapeLayer):
-    """What the layers share: inputs of higher precision are normalized in it."""
+    """Base class of the layers."""
 
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
         self.epsilon = epsilon
-        self.autocast = False
+        self.autocast = False  # a float32 input is normalized in float32, whatever the policy
 
     def build(self, input_shape):
         width = input_shape[-1]
@@ -112,12 +111,12 @@ NORMALIZATIONS = {"layer": LayerNormalization, "rms": RMSNormalization}
 
 
 def normalization_layer(norm_type, epsilon, **kwargs):
-    """Makes the layer of a kind of normalization.
+    """Creates a normalization layer by its name.
 
     Args:
         norm_type: "layer", `LayerNormalization`; or "rms", `RMSNormalization`.
         epsilon: added to the variance or mean square.
-        **kwargs: other arguments of the layer: `name` and `dtype`.
+        **kwargs: `name` and `dtype` of the layer.
 
     Raises:
         ValueError: if `norm_type` is unknown.

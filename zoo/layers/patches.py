@@ -38,7 +38,7 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
         patch_grid(images.shape[1:3], self.patch_size)
         batch, height, width, channels = ops.shape(images)
         if isinstance(height, int) and isinstance(width, int):
-            batch = -1  # otherwise a wrong size would become more examples
+            batch = -1  # with unknown sides, -1 would turn an indivisible image into more examples
         size = self.patch_size
         rows = height // size
         columns = width // size
@@ -95,7 +95,7 @@ class PatchEmbed(PatchExtract):
 
 @keras.saving.register_keras_serializable("zoo")
 class PatchDropout(ConfigMixin, keras.layers.Layer):
-    """In training, keeps a random part of the patches of each image; a step then takes less time.
+    """Drops random patches of each image in training, for faster steps.
 
     Source: Liu et al. 2022, "PatchDropout: Economizing Vision Transformers Using Patch Dropout",
     section 3. Patches are removed after their positions are added, and nothing is scaled.
@@ -106,8 +106,8 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
         num_prefix_tokens: number of tokens, such as CLS, before the patches; they all stay.
         seed: seed of the random numbers.
 
-    Input: [B, prefix tokens + N, E]. Output: the same, and [B, prefix tokens + patches that stay,
-    E] in training, where the order of the patches is random.
+    Input: [B, prefix tokens + N, E].
+    Output: the input; in training [B, prefix tokens + kept patches, E], in random order.
 
     Raises:
         ValueError: if `rate` is not in [0, 1); on a call in training, if the number of patches is
@@ -139,8 +139,9 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
         count = max(1, round((1 - self.rate) * patches))
         scores = keras.random.uniform((batch, patches), seed=self.seed_generator)
         _, kept = ops.top_k(scores, count, sorted=False)  # [B, count]
-        first = ops.arange(batch)[:, None] * length  # of each example, in [B·T, E]
-        kept = ops.take(ops.reshape(x, (-1, width)), first + prefix + kept, axis=0)  # [B, count, E]
+        rows = ops.reshape(x, (-1, width))  # [B·T, E]
+        first_row = ops.arange(batch)[:, None] * length  # of each example
+        kept = ops.take(rows, first_row + prefix + kept, axis=0)  # [B, count, E]
         if prefix == 0:
             return kept
         return ops.concatenate([x[:, :prefix], kept], axis=1)
@@ -235,7 +236,7 @@ def patch_grid(image_size, patch_size):
     if any(isinstance(side, Integral) and side % patch_size for side in image_size):
         height, width = image_size
         raise ValueError(
-            f"patch_size must divide the height and the width of the images. Received: images of "
+            "patch_size must divide the height and the width of the images. Received: images of "
             f"{height}x{width} pixels, patch_size={patch_size}. Resize or crop the images to a "
             f"multiple of {patch_size}, or change patch_size."
         )

@@ -23,8 +23,8 @@ def sinusoidal_positions(length, width, layout="interleaved", max_wavelength=100
         width: E, even.
         layout: "interleaved" as above, the paper's; or "halves": all sines, then all cosines, as in
             published Marian models.
-        max_wavelength: the 10000 above. M2M100 and NLLB, whose exponent is k / (E/2 - 1), have
-            10000^(h / (h - 1)) with h = E/2.
+        max_wavelength: 10000 in the paper. For M2M100 and NLLB, pass ``10000 ** (h / (h - 1))``
+            with h = E/2: their exponent is k / (E/2 - 1).
         start: the first position, an int or a scalar tensor.
 
     Returns:
@@ -49,7 +49,10 @@ class SinusoidalPositions(SameShapeLayer):
         layout, max_wavelength: see `zoo.layers.sinusoidal_positions`.
         offset: position of the first token, such as 2 in M2M100 and NLLB.
 
-    Inputs: `x` [B, T, E], E even; `start`, the index of the first token, 0 by default.
+    Inputs:
+        x: [B, T, E], E even.
+        start: index of the first token, an int or a scalar tensor.
+
     Output: [B, T, E].
 
     Raises:
@@ -84,8 +87,10 @@ class SinusoidalGridPositions(SameShapeLayer):
     Args:
         shape: (rows, columns) of the grid.
 
-    Inputs: `x` [B, N, E], the rows of the grid one after the other, E a multiple of 4; `grid`, the
-    (rows, columns) of `x` if they differ from `shape`, int or scalar tensors.
+    Inputs:
+        x: [B, N, E], the rows of the grid one after the other; E is a multiple of 4.
+        grid: (rows, columns) of `x` if they differ from `shape`, ints or scalar tensors.
+
     Output: [B, N, E].
 
     Raises:
@@ -113,7 +118,9 @@ class SinusoidalGridPositions(SameShapeLayer):
 
 def _check_width(width, unit):
     if width % unit:
-        raise ValueError(f"Sinusoidal positions need a multiple of {unit}. Received: {width=}.")
+        raise ValueError(
+            f"The width of sinusoidal positions must be a multiple of {unit}. Received: {width=}."
+        )
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -128,9 +135,12 @@ class LearnedPositions(SameShapeLayer):
         num_prefix_tokens: tokens before the grid that have positions of their own, such as CLS.
         interpolation: "bilinear" or "bicubic", how a grid is resized (antialiased when it shrinks).
 
-    Inputs: `x` [B, T, E]: a sequence of up to `shape` tokens, or the prefix and the rows of the
-    grid one after the other; `grid`, the (rows, columns) of `x` if they differ from `shape`;
-    `start`, the index of a sequence's first token, 0 by default. They may be scalar tensors.
+    Inputs:
+        x: [B, T, E], a sequence of up to `shape` tokens, or the prefix and the rows of the grid one
+            after the other.
+        grid: (rows, columns) of `x` if they differ from `shape`; not for sequences.
+        start: index of the first token, an int or a scalar tensor; for sequences only.
+
     Output: [B, T, E]. Where lengths are known only at run time, tokens beyond the table become NaN.
 
     Raises:
@@ -152,8 +162,8 @@ class LearnedPositions(SameShapeLayer):
             rows, columns = self.shape
             positions = rows * columns
         shape = (self.num_prefix_tokens + positions, input_shape[-1])
-        start = keras.initializers.TruncatedNormal(stddev=0.02)
-        self.embeddings = self.add_weight(shape, start, name="embeddings")
+        initializer = keras.initializers.TruncatedNormal(stddev=0.02)
+        self.embeddings = self.add_weight(shape, initializer, name="embeddings")
 
     def call(self, x, grid=None, start=0):
         length = ops.shape(x)[1]
@@ -190,7 +200,10 @@ class LearnedPositions(SameShapeLayer):
         size = self.embeddings.shape[0]
         if isinstance(length, int) and isinstance(start, int):
             if start + length > size:
-                raise ValueError(f"Has positions for {size} tokens. Received {start + length}.")
+                raise ValueError(
+                    f"There are positions for {size} tokens (shape={self.shape}). "
+                    f"Received {start + length} tokens."
+                )
             return self.embeddings[start : start + length]
         positions = start + ops.arange(length)
         found = ops.take(self.embeddings, ops.minimum(positions, size - 1), axis=0)
@@ -199,7 +212,7 @@ class LearnedPositions(SameShapeLayer):
 
 @keras.saving.register_keras_serializable("zoo")
 class RelativePositions(ConfigMixin, keras.layers.Layer):
-    """A learned bias on the scores for each head and each distance of a key from a query.
+    """A learned bias on attention scores for each head and each distance of query and key.
 
     Distances share a bias in buckets: half of the buckets hold one small distance each; the others
     grow logarithmically up to `max_distance`; greater distances share the last.
@@ -208,12 +221,15 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
 
     Args:
         num_heads: H.
-        num_buckets: number of biases of a head.
+        num_buckets: number of buckets, each with a bias for every head.
         max_distance: in tokens.
         bidirectional: whether keys after the query have buckets of their own, half of them; if not,
             as in a causal decoder, they share the bucket of distance 0.
 
-    Inputs: positions, int: of the `queries` [B, T] and of the `keys` [B, S]; B may be 1.
+    Inputs:
+        queries: positions of the queries, int [B, T]; B may be 1.
+        keys: positions of the keys, int [B, S].
+
     Output: [B, H, T, S], to be added to the scores.
     """
 
@@ -231,16 +247,15 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
             )
 
     def build(self, queries_shape, keys_shape=None):
-        start = keras.initializers.RandomNormal(0, 0.02)
-        self.embeddings = self.add_weight(
-            (self.num_buckets, self.num_heads), start, name="embeddings"
-        )
+        initializer = keras.initializers.RandomNormal(0, 0.02)
+        shape = (self.num_buckets, self.num_heads)
+        self.embeddings = self.add_weight(shape, initializer, name="embeddings")
 
     def call(self, queries, keys):
         queries = ops.cast(queries, "int32")
         keys = ops.cast(keys, "int32")
         distances = keys[:, None, :] - queries[:, :, None]  # [B, T, S]
-        biases = ops.take(self.embeddings, self._buckets(distances), axis=0)  # [B, T, S, H]
+        biases = ops.take(self.embeddings, self._bucket_of(distances), axis=0)  # [B, T, S, H]
         biases = ops.transpose(biases, (0, 3, 1, 2))  # [B, H, T, S]
         return ops.cast(biases, self.compute_dtype)
 
@@ -248,35 +263,37 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
         keys = (keys_shape or queries_shape)[1]
         return (queries_shape[0], self.num_heads, queries_shape[1], keys)
 
-    def _buckets(self, distances):
+    def _bucket_of(self, distances):
         """The bucket of each distance, key minus query: int [B, T, S]."""
         if self.bidirectional:
-            buckets = self.num_buckets // 2  # of each direction
-            first = ops.where(distances > 0, buckets, 0)
+            num_buckets = self.num_buckets // 2  # of each direction
+            first_bucket = ops.where(distances > 0, num_buckets, 0)
         else:
-            buckets = self.num_buckets
-            first = 0
+            num_buckets = self.num_buckets
+            first_bucket = 0
             distances = ops.minimum(distances, 0)
         distances = ops.abs(distances)
-        exact = buckets // 2  # buckets of one distance each
-        far = ops.cast(ops.maximum(distances, exact), "float32") / exact
-        far = ops.log(far) / math.log(self.max_distance / exact) * (buckets - exact)
-        far = ops.minimum(exact + ops.cast(far, "int32"), buckets - 1)
-        return first + ops.where(distances < exact, distances, far)
+        max_exact = num_buckets // 2  # smaller distances have a bucket each
+        ratio = ops.cast(ops.maximum(distances, max_exact), "float32") / max_exact
+        logarithm = ops.log(ratio) / math.log(self.max_distance / max_exact)  # 1 at max_distance
+        large = max_exact + ops.cast(logarithm * (num_buckets - max_exact), "int32")
+        large = ops.minimum(large, num_buckets - 1)
+        return first_bucket + ops.where(distances < max_exact, distances, large)
 
 
-def grid_bias(row_positions, column_positions, grid):
-    """The sum of two `RelativePositions`, of the rows and of the columns of patches: [1, H, N, N].
+def grid_bias(row_layer, column_layer, grid):
+    """Returns the bias of patches by their distance in rows and in columns: [1, H, N, N].
 
     Args:
+        row_layer, column_layer: `RelativePositions`, whose biases are added.
         grid: (rows, columns); N is their product.
     """
     rows, columns = grid
     of_rows = ops.arange(rows)[None]
-    of_rows = row_positions(of_rows, of_rows)  # [1, H, rows, rows]
+    of_rows = row_layer(of_rows, of_rows)  # [1, H, rows, rows]
     of_columns = ops.arange(columns)[None]
-    of_columns = column_positions(of_columns, of_columns)  # [1, H, columns, columns]
+    of_columns = column_layer(of_columns, of_columns)  # [1, H, columns, columns]
     # [1, H, rows, columns, rows, columns], each patch with each patch
     bias = of_rows[:, :, :, None, :, None] + of_columns[:, :, None, :, None]
     patches = rows * columns
-    return ops.reshape(bias, (1, row_positions.num_heads, patches, patches))
+    return ops.reshape(bias, (1, row_layer.num_heads, patches, patches))

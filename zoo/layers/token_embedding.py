@@ -26,7 +26,7 @@ class TokenEmbedding(ConfigMixin, keras.layers.Layer):
         positions: "sinusoidal" (Vaswani et al. 2017, section 3.5); a
             `zoo.layers.SinusoidalPositions` of another layout or offset; "learned"; or None, for
             attention that takes positions itself.
-        max_length: number of learned positions.
+        max_length: number of positions if they are learned.
         scale: whether the vectors of tokens are multiplied by √E (Vaswani et al. 2017, section
             3.4).
         num_token_types: number of token types, each with a learned vector (Devlin et al. 2018,
@@ -34,9 +34,12 @@ class TokenEmbedding(ConfigMixin, keras.layers.Layer):
         normalize: whether the sum is normalized.
         epsilon: added to the variance, or the mean square, in the normalization.
         norm_type: "layer" or "rms"; see `zoo.layers.normalization_layer`.
-        tokens: the layer `tokens` of another `TokenEmbedding`, to share its matrix.
+        tokens: the layer `tokens` of another `TokenEmbedding`, whose matrix this one shares.
 
-    Inputs: token ids, int [B, T]; `start`, the position of the first of them, int or scalar tensor.
+    Inputs:
+        ids: token ids, int [B, T].
+        start: position of the first token, an int or a scalar tensor.
+
     Output: [B, T, E].
 
     Raises:
@@ -101,7 +104,7 @@ class TokenEmbedding(ConfigMixin, keras.layers.Layer):
             return LearnedPositions(self.max_length, dtype=self.dtype_policy, name="positions")
         if positions == "sinusoidal":
             return SinusoidalPositions(dtype=self.dtype_policy, name="positions")
-        if isinstance(positions, SinusoidalPositions):  # a layer of its own, which has its dtype
+        if isinstance(positions, SinusoidalPositions):  # a copy with the dtype of this layer
             config = {**positions.get_config(), "dtype": self.dtype_policy, "name": "positions"}
             return type(positions).from_config(config)
         raise ValueError(
