@@ -201,8 +201,7 @@ class LearnedPositions(SameShapeLayer):
         if isinstance(length, int) and isinstance(start, int):
             if start + length > size:
                 raise ValueError(
-                    f"There are positions for {size} tokens (shape={self.shape}). "
-                    f"Received {start + length} tokens."
+                    f"There are positions for {size} tokens. Received {start + length} tokens."
                 )
             return self.embeddings[start : start + length]
         positions = start + ops.arange(length)
