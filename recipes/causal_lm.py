@@ -50,7 +50,7 @@ class Config(RunSettings):
     max_length: int = 128
     """Context length in tokens, and the length of the windows."""
 
-    embed_dim: int = 128
+    embed_dim: int = 128  # width of the model
     num_heads: int = 4
     num_layers: int = 4
     ff_dim: int = 512  # four times the width, as in GPT-2
@@ -58,9 +58,9 @@ class Config(RunSettings):
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "rotary"
 
     epochs: int = 20
-    batch_size: int = 16
+    batch_size: int = 16  # windows of `max_length` tokens
     learning_rate: float = 3e-3  # GPT-3 has 6e-4 for 125 million parameters; small models take more
-    warmup_steps: int = 100
+    warmup_steps: int = 100  # then cosine decay to zero
     weight_decay: float = 0.1  # Brown et al. 2020, appendix B, as the clipping
     clip_norm: float = 1.0
 

@@ -63,10 +63,10 @@ class Config(RunSettings):
     pool: Literal["cls", "mean"] = "mean"
 
     epochs: int = 10
-    patience: int = 3
-    tokens_per_batch: int = 8192
+    patience: int = 3  # epochs without a lower validation loss
+    tokens_per_batch: int = 8192  # padding included
     learning_rate: float = 1e-3  # for training from scratch; BERT is fine-tuned with 2e-5 to 5e-5
-    warmup_fraction: float = 0.1
+    warmup_fraction: float = 0.1  # of the steps; then cosine decay to zero
     weight_decay: float = 0.01  # as BERT, appendix A.2
     clip_norm: float = 1.0
     label_smoothing: float = 0.0

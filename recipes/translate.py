@@ -94,7 +94,7 @@ class Config(RunSettings):
     max_length: int = 128
     """Maximum sentence length in tokens; pairs with a longer side are skipped and counted."""
 
-    embed_dim: int | None = 128
+    embed_dim: int | None = 128  # width of the model
     num_heads: int | None = 4
     num_layers: int | None = 4
     num_decoder_layers: int | None = None
@@ -109,13 +109,13 @@ class Config(RunSettings):
     positions: Literal["sinusoidal", "learned", "relative", "rotary"] | None = "sinusoidal"
 
     epochs: int = 100
-    patience: int = 10
-    tokens_per_batch: int = 8192
+    patience: int = 10  # epochs without a lower validation loss
+    tokens_per_batch: int = 8192  # padding included, of source and target each
     accumulation: int = 1
     """Batches per update of the weights."""
     optimizer: Literal["adam", "muon"] = "adam"
     """Adam, or Muon for the matrices of the blocks and Adam for all else."""
-    warmup_steps: int = 2000
+    warmup_steps: int = 2000  # then the rate decays with 1 / √step
     learning_rate_scale: float = 2.5  # a peak of 0.005 at width 128
     """Peak learning rate times √(width · warmup steps)."""
     clip_norm: float | None = None

@@ -45,11 +45,11 @@ class Config(ImageSettings):
 
     patch_size: int = 4
     """Side of a patch in pixels."""
-    embed_dim: int = 192
+    embed_dim: int = 192  # width of the model
     num_heads: int = 3  # the paper has 12, which take longer on a CPU
     num_layers: int = 9
-    ff_dim: int = 384
-    dropout: float = 0.0
+    ff_dim: int = 384  # hidden width of the feed-forward networks
+    dropout: float = 0.0  # augmentation regularizes instead
     stochastic_depth: float = 0.0
     # 24, then 32 of the 64 patches of an image: more epochs in the same time
     patch_dropout: tuple[float, ...] = (0.625, 0.5)
@@ -58,7 +58,7 @@ class Config(ImageSettings):
     pool: Literal["cls", "mean"] = "mean"  # docs/vit_cifar10.md compares both
     num_registers: int = 0
     """Number of register tokens: learned tokens besides the class token."""
-    positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
+    positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"  # of the patches
     attention: Literal["softmax", "linear", "blockwise"] = "softmax"
     """Linear attention, or softmax attention in less memory, for long sequences of patches."""
 
@@ -73,19 +73,19 @@ class Config(ImageSettings):
     optimizer: Literal["adamw", "muon"] = "muon"
     """AdamW, or Muon for the matrices of the blocks and AdamW for all else."""
     learning_rate: float = 1e-3  # at 3e-3, the validation loss was higher
-    warmup_fraction: float = 0.1
-    weight_decay: float = 0.05
-    clip_norm: float = 1.0
+    warmup_fraction: float = 0.1  # of the steps; then cosine decay to zero
+    weight_decay: float = 0.05  # of kernels only, times the learning rate
+    clip_norm: float = 1.0  # maximum norm of all gradients together
     ema_momentum: float = 0.999  # the mean of about 1,000 steps, 2.6 epochs
 
-    label_smoothing: float = 0.1
-    crop_padding: int = 4
+    label_smoothing: float = 0.1  # share of a label spread over all classes
+    crop_padding: int = 4  # pixels
     min_crop_area: float | None = None
     flip_probability: float = 0.5
-    randaugment_num_ops: int = 2
+    randaugment_num_ops: int = 2  # per image, with a strength from 0 to 1
     randaugment_magnitude: float = 0.5
     erase_probability: float = 0.0
-    mixup_alpha: float = 1.0
+    mixup_alpha: float = 1.0  # shares are drawn from Beta(1, 1): uniform
     cutmix_alpha: float = 1.0
     mix_probability: float = 0.2  # augmentation is weaker than in the paper, for a short training
     """Probability that an image is mixed with another by Mixup or CutMix."""

@@ -58,11 +58,11 @@ class Config(ImageSettings):
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """SGD with momentum 0.9, or AdamW."""
     learning_rate: float = 0.03  # for SGD
-    warmup_steps: int = 100
+    warmup_steps: int = 100  # then cosine decay to zero
     layer_decay: float = 1.0  # the same rate in all blocks
     """Factor of the learning rate from each block to the one below; the head has the full rate."""
     weight_decay: float = 0.0
-    clip_norm: float = 1.0
+    clip_norm: float = 1.0  # maximum norm of all gradients together
     freeze: bool = False
     """Train the head only (linear probe)."""
     lora_rank: int | None = None

@@ -55,9 +55,9 @@ class Config(ImageSettings):
     accumulation: int = 1
     """Parts into which a batch is split to save memory; must divide --batch-size."""
     learning_rate: float = 1e-3  # for batches of 1024 images
-    warmup_steps: int = 10_000
+    warmup_steps: int = 10_000  # then cosine decay to zero
     weight_decay: float = 0.1  # big_vision: 1e-4, which is not times the learning rate
-    clip_norm: float = 1.0
+    clip_norm: float = 1.0  # maximum norm of all gradients together
 
     label_smoothing: float = 0.0
     min_crop_area: float = 0.05  # the smallest crop of Inception

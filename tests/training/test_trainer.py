@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo.errors import UserError
 from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import WarmupInverseSquareRoot
 from zoo.training.trainer import Trainer
@@ -136,6 +137,20 @@ def test_a_tuple_of_batches_is_one_larger_batch(reduction):
         np.testing.assert_allclose(mine, theirs, atol=2e-6)
         assert abs(theirs - first).max() > 0.05
     assert [int(t.optimizer.iterations) for t in trainers] == [4, 4]
+
+
+def test_a_mean_over_what_a_mask_selects_cannot_be_split():
+    """Not even between accumulated batches; the error is raised before the first step."""
+    layers = [keras.layers.Embedding(VOCABULARY, 4, mask_zero=True), keras.layers.Dense(VOCABULARY)]
+    model = keras.Sequential([keras.Input((None,), dtype="int32"), *layers])
+    trainer = compiled(keras.optimizers.SGD(0.1), model, "sum_over_batch_size")
+    batch = data(1)
+    trainer.fit(dataset(batch), steps_per_epoch=1, verbose=0)
+    before = trainer.get_weights()
+    with pytest.raises(UserError, match="has a mask, so .* between 2 devices or accumulated"):
+        trainer.fit(dataset((batch, batch)), steps_per_epoch=1, verbose=0)
+    for mine, other in zip(trainer.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_compiled_by_xla_it_learns_the_same():

@@ -125,13 +125,14 @@ class Run:
         """
         with distribution.tell_failure():
             # 1. Check the data, before anything is written.
-            if not (callable(batches) and steps_per_epoch):
-                batches = distribution.as_batches(batches, "batches", is_finite=not steps_per_epoch)
+            has_length = steps_per_epoch is not None
+            if not (has_length and callable(batches)):  # a function is called in step 4
+                batches = distribution.as_batches(batches, "batches", is_finite=not has_length)
             if validation_data is not None:
                 validation_data = distribution.as_batches(
                     validation_data, "validation_data", is_finite=True
                 )
-            if steps_per_epoch is None:
+            if not has_length:
                 steps_per_epoch = distribution.as_worker_batches(batches).num_batches
             check_at_least_1(
                 epochs=epochs, steps_per_epoch=steps_per_epoch, validation_freq=validation_freq
