@@ -39,6 +39,17 @@ class PositionalOnly(TransformerEncoder):
         super().__init__(width, 2, **kwargs)
 
 
+class Changing(TransformerEncoder):
+    def __init__(self, width, widths=None, options=None, **kwargs):
+        super().__init__(width, 2, dropout=options.pop("dropout"), **kwargs)
+        widths.clear()
+
+
+class WithDefault(TransformerEncoder):
+    def __init__(self, width=8, /, **kwargs):
+        super().__init__(width, 2, **kwargs)
+
+
 @keras.saving.register_keras_serializable("tests")
 def initializer(shape, dtype=None):
     return keras.ops.full(shape, 0.5, dtype)
@@ -51,6 +62,11 @@ def initializer(shape, dtype=None):
         (NoKeywords(8), {"width": 8, "initializer": None}),
         (OwnConfig(8, 2, scale=3), {"embed_dim": 8, "num_heads": 2, "scale": 3}),
         (Unnamed(embed_dim=8, num_heads=4), {"embed_dim": 8, "num_heads": 4}),
+        (WithDefault(epsilon=1e-3), {"epsilon": 1e-3}),
+        (
+            Changing(8, [1, [2, 3]], {"dropout": 0.5, "unused": None}),
+            {"width": 8, "widths": [1, [2, 3]], "options": {"dropout": 0.5, "unused": None}},
+        ),
     ],
     ids=lambda x: type(x).__name__,
 )

@@ -71,7 +71,7 @@ class GivenArguments:
 
     Attributes:
         named: {name: value}; those in ``**kwargs`` have names as well.
-        unnamed: list of the values of ``*args`` and of positional-only arguments.
+        unnamed: list of the values that were given for ``*args`` and for positional-only arguments.
     """
 
     def __init__(self, constructor, args, kwargs):
@@ -82,17 +82,23 @@ class GivenArguments:
             bound = signature.bind(None, *args, **kwargs)
         except TypeError:  # the constructor raises it as well; `copy.copy` does not call it
             return
+        given = set(bound.arguments)
         bound.apply_defaults()
         for name, value in list(bound.arguments.items())[1:]:  # without `self`
             kind = signature.parameters[name].kind
             if kind == inspect.Parameter.VAR_KEYWORD:
-                self.named.update(value)
+                self.named.update(_copied(value))
             elif kind == inspect.Parameter.VAR_POSITIONAL:
                 self.unnamed.extend(value)
-            elif kind == inspect.Parameter.POSITIONAL_ONLY:
+            elif kind != inspect.Parameter.POSITIONAL_ONLY:
+                self.named[name] = _copied(value)
+            elif name in given:
                 self.unnamed.append(value)
-            else:
-                self.named[name] = value
+
+
+def _copied(argument):
+    """The argument, in which lists and dicts are copies, as constructors may change theirs."""
+    return keras.tree.map_structure(lambda value: value, argument)
 
 
 class SameShapeLayer(ConfigMixin, keras.layers.Layer):
