@@ -1,6 +1,7 @@
 """`zoo.load` with another dtype: of every kind of model, as trained and as published."""
 
 import json
+import zipfile
 
 import keras
 import numpy as np
@@ -147,6 +148,72 @@ def test_options_that_do_not_fit_a_run(tmp_path):
     for dtype in ("int4", "half", 16, keras.DTypePolicy("bfloat16")):
         with pytest.raises(UserError, match=r"'int8'\) without an engine. Received"):
             zoo.load(tmp_path, dtype=dtype)
+
+
+def test_options_of_runs_without_a_vision_transformer(tmp_path):
+    for make, taken in ((small_translator, "dtype and engine"), (small_generator, "dtype")):
+        folder = tmp_path / make.__name__
+        make(num_layers=1).save(folder)
+        with pytest.raises(UserError, match=rf"other than {taken}\. .* Received: dropout\."):
+            zoo.load(folder, dropout=0.1)
+
+
+def unpack(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def pack(path, files):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize(
+    "make", [small_classifier, small_text_classifier, small_translator, small_generator]
+)
+def test_a_config_that_does_not_fit_the_weights(make, tmp_path):
+    """Keras would load the weights of a model with fewer layers."""
+    weight = "feed_forward/hidden/kernel"
+    for changed, message in (
+        ({"num_layers": 1}, "coder_1/.* has no place in the model"),
+        ({"num_layers": 3}, "contains no (en|de)coder_2/"),
+        ({"ff_dim": 20}, rf"{weight} has the shape \(16, 24\) in the file and \(16, 20\) in the"),
+    ):
+        make().save(tmp_path)
+        files = unpack(tmp_path / "model.keras")
+        config = json.loads(files["config.json"])
+        config["config"].update(changed)
+        pack(tmp_path / "model.keras", {**files, "config.json": json.dumps(config)})
+        with pytest.raises(CheckpointError, match=f"model.keras does not fit the model.*{message}"):
+            zoo.load(tmp_path)
+
+
+def test_damaged_models_are_named(tmp_path):
+    small_generator(num_layers=1).save(tmp_path)
+    path = tmp_path / "model.keras"
+    content = path.read_bytes()
+    middle = len(content) // 2
+    damaged = "is damaged, or was not written by Keras"
+    for other, reason in (
+        (content[:middle], "File is not a zip file"),
+        (b"hello", "File is not a zip file"),
+        (b"", "File is not a zip file"),
+        (content[:middle] + b"other" + content[middle + 5 :], "Bad CRC-32"),
+    ):
+        path.write_bytes(other)
+        with pytest.raises(
+            CheckpointError, match=f"model.keras {damaged}: {reason}.*Copy it again"
+        ):
+            zoo.load(tmp_path)
+    for name in ("config.json", "model.weights.h5"):
+        path.write_bytes(content)
+        files = unpack(path)
+        del files[name]
+        pack(path, files)
+        reason = f"There is no item named '{name}' in the archive"
+        with pytest.raises(CheckpointError, match=f"model.keras {damaged}: {reason}"):
+            zoo.load(tmp_path)
 
 
 def vit_folder(folder):

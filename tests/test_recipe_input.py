@@ -32,7 +32,10 @@ BAD = {
         ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
         ({"weights": "{images}"}, "no finished run"),
         ({"weights": "{marian}"}, "num_classes is not an option of this model"),
-        ({"weights": "{texts}"}, "a run without a Vision Transformer.* num_classes"),
+        (
+            {"weights": "{texts}"},
+            "a run of the model TextClassifier.* other than dtype\\. .* num_classes",
+        ),
         ({"image_size": 11}, "11x11 pixels, patch_size=2"),
         ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
         ({"train_examples": 3}, "from 10, the number of classes"),

@@ -51,9 +51,8 @@ def load(path, dtype=None, engine=None, revision=None, **options):
     Raises:
         FileNotFoundError: if the path does not exist or does not contain a finished run.
         zoo.checkpoints.CheckpointError: if published weights cannot be used.
-        zoo.errors.UserError: if options are given for a run without a Vision Transformer, a file of
-            the run is damaged, or `dtype` or `engine` is unknown or not available for this kind of
-            model.
+        zoo.errors.UserError: if a run does not take the options, a file of the run is damaged, or
+            `dtype` or `engine` is unknown or not available for this kind of model.
     """
     dtypes = _DTYPES if engine is None else engines.dtypes(engine)
     if dtype not in (None, *dtypes):

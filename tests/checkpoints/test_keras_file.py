@@ -32,6 +32,18 @@ def test_every_weight_has_its_place(kind, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_model_saved_with_its_optimizer(tmp_path):
+    classifier = small_classifier(image=(8, 8, 3))
+    classifier.save(tmp_path)
+    classifier.model.compile("adam", "sparse_categorical_crossentropy")
+    classifier.model.fit(np.zeros((2, 8, 8, 3)), np.zeros(2), verbose=0)
+    classifier.model.save(tmp_path / "model.keras")
+    for options in ({}, {"dropout": 0.1}):
+        found = zoo.load(tmp_path, **options).model.get_weights()
+        for one, other in zip(found, classifier.model.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 def test_arrays_outside_of_the_file_are_refused(tmp_path):
     """HDF5 could read any file of the user."""
     (tmp_path / "secret").write_bytes(b"1234" * 3)

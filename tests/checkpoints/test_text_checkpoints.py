@@ -104,6 +104,15 @@ def test_configurations_that_do_not_fit(kind, changed, message, tmp_path):
                 ("do_basic_tokenize", False),
             )
         ),
+        *(
+            (
+                "bert",
+                "tokenizer_config.json",
+                {name: "[nope]"},
+                rf"the {name} '\[nope\]' is not in the vocabulary. Check tok",
+            )
+            for name in ("cls_token", "sep_token", "pad_token", "unk_token")
+        ),
     ],
 )
 def test_files_that_cannot_be_used(kind, name, changed, message, tmp_path):
@@ -175,7 +184,7 @@ ADDED = {"id": 7, "single_word": False, "lstrip": False, "rstrip": False, "norma
             "tokenizer.json cannot be used: Missing vocab.merges",
         ),
         ("bert", {"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}, "must be BPE or WordPiece"),
-        ("bert", {"model": WORDS | {"vocab": {"a": 0}}}, r"there is no '\[CLS\]'"),
+        ("bert", {"model": WORDS | {"vocab": {"a": 0}}}, r"cls_token '\[CLS\]' is not in"),
     ],
 )
 def test_tokenizer_json(kind, changed, message, tmp_path):
@@ -249,6 +258,16 @@ def test_merges_that_end_early(tmp_path):
         path.write_text("".join(lines[:count]))
         with pytest.raises(CheckpointError, match=f"{path.parent.name}: .*not made by any merge"):
             zoo.load(path.parent)
+
+
+@pytest.mark.parametrize("line", ["word", "three words here"])
+def test_a_merge_is_two_tokens(line, tmp_path):
+    path = folder_of(tmp_path, "gpt2") / "merges.txt"
+    lines = path.read_text().splitlines()
+    lines[2] = line
+    path.write_text("\n".join(lines))
+    with pytest.raises(CheckpointError, match=f"merges.txt, line 3: .* Received: '{line}'"):
+        zoo.load(path.parent)
 
 
 def test_a_vocabulary_without_merges_of_special_tokens(tmp_path):

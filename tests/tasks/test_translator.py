@@ -359,7 +359,10 @@ def test_the_command_line(translator, folder, tmp_path, capsys, monkeypatch):
         ("translate {run} --file {here}", "cannot be read: Is a directory"),
         ("translate {here}/nowhere a --file {here}/latin1.txt", "Pass texts or --file, not both"),
         ("translate {here}/nowhere a", "no file or folder"),
-        ("translate {run} a --tgt-lang es", "is a run without a Vision Transformer"),
+        (
+            "translate {run} a --tgt-lang es",
+            "takes no options other than dtype and engine. Others are for Vision Transformers",
+        ),
         ("translate {here}/nowhere a b --attention x.png", "--attention takes one text"),
         ("translate {run} a --beam-size -1", "beam_size must be an integer from 1 to 1000"),
     ],

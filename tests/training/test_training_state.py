@@ -226,6 +226,11 @@ def test_weights_can_be_taken_from_a_checkpoint(whole, tmp_path):
         assert_equal(model.get_weights(), whole[0].model.get_weights())
     with pytest.raises(TrainingStateError, match=r"weights-00000-.*\[5, 6\], not float32 \[5, 7\]"):
         load_weights(make_trainer(width=7).model, path)
+    other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(7, name="new")])
+    with pytest.raises(
+        TrainingStateError, match="cannot be used: it has no weights-00000-.*new-kernel"
+    ):
+        load_weights(other, path)
     model.layers[0].trainable = False
     with pytest.raises(TrainingStateError, match="averages of 6 weights, .* 4 trainable"):
         load_weights(model, path)

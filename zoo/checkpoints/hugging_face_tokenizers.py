@@ -69,6 +69,12 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
     names = {f"{name.lower()}_token": f"[{name}]" for name in ("CLS", "SEP", "PAD", "UNK", "MASK")}
     vocab, control = _with_control(folder, content, config, names)
     tokens = {name: config.get(name) or token for name, token in names.items()}
+    for name in ("cls_token", "sep_token", "pad_token", "unk_token"):
+        if tokens[name] not in vocab:
+            raise CheckpointError(
+                f"{folder}: the {name} {tokens[name]!r} is not in the vocabulary. Check "
+                "tokenizer_config.json and the file of the vocabulary."
+            )
     special = SpecialTokens(
         start=vocab[tokens["cls_token"]],
         end=vocab[tokens["sep_token"]],
@@ -112,8 +118,17 @@ def _read_gpt2(folder):
     tokenizers = needed("tokenizers")
     vocab = read_json(folder / "vocab.json")
     path = folder / "merges.txt"
-    merges = [line for line in _lines(path) if line and not line.startswith("#version")]
-    pairs = [tuple(line.split(" ")) for line in merges]
+    pairs = []
+    for number, line in enumerate(_lines(path), start=1):
+        if not line or line.startswith("#version"):
+            continue
+        pair = tuple(line.split(" "))
+        if len(pair) != 2:
+            raise CheckpointError(
+                f"{path}, line {number}: a merge is two tokens with a space between them. "
+                f"Received: {line!r}."
+            )
+        pairs.append(pair)
     library = tokenizers.Tokenizer(_by_library(path, tokenizers.models.BPE, vocab, pairs))
     library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     return library

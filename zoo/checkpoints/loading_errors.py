@@ -39,7 +39,11 @@ def named_errors(path, options):
         if options:
             given = ", ".join(f"{name}={value!r}" for name, value in options.items())
             source = f"metadata or the options {given}"
-        reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        reason = str(error)
+        if isinstance(error, KeyError):
+            key = error.args[0] if error.args else None
+            is_sentence = isinstance(key, str) and " " in key  # as of h5py
+            reason = key if is_sentence else f"there is no {error}"
         reason = reason.split("}} ")[-1].split(" [Op:")[0]  # without the names of operations
         reason = reason.removesuffix(".")
         raise CheckpointError(

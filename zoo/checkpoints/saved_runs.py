@@ -16,6 +16,7 @@ from zoo.tasks.encoder import ImageEncoder, TextEncoder
 from zoo.tasks.generator import TextGenerator
 from zoo.tasks.task import MODEL_FILE, read_config, unpacked_weights
 from zoo.tasks.translator import Translator
+from zoo.tasks.weight_names import SEEDS
 
 _TASKS = (ImageClassifier, TextClassifier, ImageEncoder, TextEncoder, Translator, TextGenerator)
 
@@ -27,9 +28,11 @@ def load(folder, options):
         return task.load(folder, **options)
     config = read_config(folder / MODEL_FILE)
     if config["class_name"] != ViT.__name__:
+        taken = "dtype and engine" if task in (ImageClassifier, Translator) else "dtype"
         raise UserError(
-            f"{folder} is a run without a Vision Transformer, which takes no options other than "
-            f"dtype. Received: {', '.join(options.keys() - {'dtype'})}."
+            f"{folder} is a run of the model {config['class_name']}, for which zoo.load takes no "
+            f"options other than {taken}. Others are for Vision Transformers and published "
+            f"weights. Received: {', '.join(sorted(options.keys() - {'dtype'}))}."
         )
     description = json.loads((folder / task.description_file).read_text())
     return _changed_vit(folder, config["config"], description, options)
@@ -59,7 +62,7 @@ def _changed_vit(folder, config, description, options):
         tensors = keras_file.read(folder, file)
         table = keras_file.table(model)
         native = config["input_shape"]
-        assign_adapted(model, tensors, table, native, is_new_head, keras_file.SEEDS)
+        assign_adapted(model, tensors, table, native, is_new_head, SEEDS)
     task = ImageClassifier if names else ImageEncoder
     changed = task.from_description({**description, "class_names": names}, model)
     changed.preprocessing = changed.preprocessing.with_shape(model.input_shape)

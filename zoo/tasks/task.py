@@ -7,15 +7,18 @@ import pathlib
 import tempfile
 import threading
 import zipfile
+import zlib
 
+import h5py
 import keras
 import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
-from zoo.errors import TaskError, as_number
+from zoo.errors import CheckpointError, TaskError, as_number
 from zoo.tasks.padded_batches import pad_and_batch
+from zoo.tasks.weight_names import check_weights
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 
 MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote
@@ -98,7 +101,7 @@ class Task:
         folder = pathlib.Path(folder)
         description = json.loads((folder / cls.description_file).read_text())
         if "first" in description.get("special_tokens", {}):
-            raise TaskError(
+            raise CheckpointError(
                 f"{folder} was saved by a version of zoo before 0.1.0, in which the weights of "
                 "models of tokens have other names. Load it with that version, or train it again."
             )
@@ -255,8 +258,22 @@ def _compiled(function, specs, jit_compile, attributes, **constants):
 
 def read_config(path):
     """Reads config.json in a .keras file: class, arguments and shapes of the model."""
-    with zipfile.ZipFile(path) as archive:
+    with _opened(path) as archive:
         return json.loads(archive.read("config.json"))
+
+
+@contextlib.contextmanager
+def _opened(path):
+    """Context with the `zipfile.ZipFile` of a .keras file, whose errors are `CheckpointError`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError) as error:
+        reason = error.args[0] if isinstance(error, KeyError) else str(error)
+        raise CheckpointError(
+            f"{path} is damaged, or was not written by Keras: {reason.removesuffix('.')}. Copy it "
+            "again from where it was trained, or train the model again."
+        ) from None
 
 
 def load_model(path, arguments):
@@ -265,6 +282,9 @@ def load_model(path, arguments):
     config["config"] = {**config["config"], **arguments}
     model = keras.saving.deserialize_keras_object(config)
     with unpacked_weights(path) as weights:
+        if type(model).__module__.startswith("zoo.models."):  # others may name weights differently
+            with h5py.File(weights) as file:
+                check_weights(path, file, model)
         model.load_weights(weights)
     return model
 
@@ -275,5 +295,7 @@ def unpacked_weights(path):
 
     HDF5 reads them in any order, and compressed weights would be unpacked again and again.
     """
-    with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
-        yield archive.extract(WEIGHTS, folder)
+    with tempfile.TemporaryDirectory() as folder:
+        with _opened(path) as archive:
+            weights = archive.extract(WEIGHTS, folder)
+        yield weights

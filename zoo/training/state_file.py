@@ -130,8 +130,12 @@ def difference(variables, state):
     expected = {name: f"{v.dtype} {list(v.shape)}" for name, v in variables.items()}
     stored = {name: f"{array.dtype} {list(array.shape)}" for name, array in state.items()}
     for name in [*expected, *stored]:
-        if expected.get(name) != stored.get(name):
-            return f"{name} is {stored.get(name, 'missing')}, not {expected.get(name, 'missing')}"
+        if name not in stored:
+            return f"it has no {name}"
+        if name not in expected:
+            return f"its {name} is not a variable of the model"
+        if expected[name] != stored[name]:
+            return f"{name} is {stored[name]}, not {expected[name]}"
     return None
 
 

@@ -1,0 +1,91 @@
+"""Names of the weights in the files that Keras writes, and of those of a model.
+
+A weight is named by the path of its layer and its index among the variables of the layer, such as
+"encoder_0/attention/qkv/1" for a bias.
+"""
+
+import collections
+import re
+
+import h5py
+
+from zoo.errors import CheckpointError
+
+# States of random number generators, which are not weights.
+SEEDS = (r"(.*/)?seed_generator(_\d+)?/\d+",)
+
+
+def weights_in_file(path, file):
+    """Returns {name: `h5py.Dataset`} of an open `h5py.File` of a model that Keras wrote.
+
+    `path` is for messages.
+    """
+    places = []
+    file.visit(places.append)  # does not follow links to other files
+    found = {}
+    for place in places:
+        array = file[place]
+        if not isinstance(array, h5py.Dataset) or place.startswith("optimizer/"):
+            continue
+        if array.external or array.id.get_storage_size() != array.nbytes:
+            raise CheckpointError(f"{path} is damaged: {place} is not stored in the file.")
+        found[_name(file, place)] = array
+    return found
+
+
+def _name(file, place):
+    """The name of the array at "encoder_blocks/transformer_encoder/attention/qkv/vars/1".
+
+    The groups of the file are named by attributes and classes. The name of the layer is in each
+    group "vars".
+    """
+    *groups, _, index = place.split("/")
+    layers = []
+    for count in range(len(groups)):
+        variables = "/".join([*groups[: count + 1], "vars"])
+        if variables in file:
+            layers.append(file[variables].attrs["name"])
+    return "/".join([*layers, index])
+
+
+def weights_of_model(model):
+    """Returns {name: variable} of a model of the zoo."""
+    found = {}
+    counts = collections.Counter()  # variables of each layer
+    for variable in model.weights:
+        layer, slash, _ = path_in_model(variable).rpartition("/")  # of the model itself: ""
+        found[f"{layer}{slash}{counts[layer]}"] = variable
+        counts[layer] += 1
+    return found
+
+
+def path_in_model(variable):
+    """The path of a variable without the name of the model: "encoder_0/attention/qkv/bias"."""
+    return variable.path.split("/", 1)[1]
+
+
+def check_weights(path, file, model):
+    """Raises `CheckpointError` if a file does not contain exactly the weights of a model.
+
+    Keras ignores weights in a file that have no place in the model.
+
+    Args:
+        path: for messages.
+        file: open `h5py.File`.
+        model: a built model of the zoo.
+    """
+    found = weights_in_file(path, file)
+    expected = weights_of_model(model)
+    fits = f"{path} does not fit the model that its config.json describes"
+    for name, variable in expected.items():
+        weight = path_in_model(variable)
+        if name not in found:
+            raise CheckpointError(f"{fits}: it contains no {weight}.")
+        if found[name].shape != tuple(variable.shape):
+            raise CheckpointError(
+                f"{fits}: {weight} has the shape {found[name].shape} in the file and "
+                f"{tuple(variable.shape)} in the model."
+            )
+    for name in found:
+        if name not in expected and not re.fullmatch(SEEDS[0], name):
+            raise CheckpointError(f"{fits}: {name} has no place in the model.")
