@@ -102,6 +102,34 @@ def test_norms_are_those_of_the_last_step(dtype):
         assert norms.values[name] == logs[name][0]
 
 
+def test_norms_are_measured_at_their_step_after_a_skipped_update():
+    """The first step overflows in float16, so the optimizer counts one update less."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, dtype="mixed_float16")])
+    model.dtype_policy = "mixed_float16"
+    trainer = Trainer(model)
+    trainer.set_weights([np.zeros_like(weight) for weight in trainer.get_weights()])
+    trainer.compile(keras.optimizers.SGD(1e-3), keras.losses.MeanSquaredError())
+    labels = np.ones((24, 1, 1), "float32")
+    labels[0] = 1e4
+    arrays = np.ones((24, 1, 1), "float32"), labels, np.ones((24, 1), "float32")
+    norms = Norms(12)
+    trainer.fit(
+        tf.data.Dataset.from_tensor_slices(arrays),
+        epochs=2,
+        steps_per_epoch=12,
+        callbacks=[norms],
+        verbose=0,
+    )
+    assert int(trainer.optimizer.iterations) == 23
+    steps, found = zip(*norms._measured)
+    assert steps == (1, 11, 21)
+    assert found[0] == math.inf
+    # wx + b - 1 with x = 1 is -1 at first; each update multiplies it by 1 - 2 · 2 · 1e-3. The steps
+    # 11 and 21 come after 9 and 19 updates.
+    expected = [2 * math.sqrt(2) * (1 - 4e-3) ** updates for updates in (9, 19)]
+    assert found[1:] == pytest.approx(expected, rel=5e-3)
+
+
 def norm(arrays):
     return np.sqrt(sum((array.astype("float64") ** 2).sum() for array in arrays))
 

@@ -204,6 +204,20 @@ def test_masks_and_single_numbers_that_would_be_wrong_are_refused():
         ShareLoss(number, 2)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))
 
 
+def test_errors_name_the_loss_of_a_function():
+    labels, logits = tokens(4)
+
+    def total_error(labels, outputs):
+        return keras.ops.sum(outputs)
+
+    for function, name in (
+        (total_error, "total_error"),
+        (lambda y, x: total_error(y, x), "<lambda>"),
+    ):
+        with pytest.raises(UserError, match=f"The loss {name} returns one number"):
+            ShareLoss(function, 2)(labels, logits, np.ones(4, "float32"))
+
+
 def test_masks_are_refused_where_the_mean_would_be_that_of_each_share():
     labels, logits = tokens(4)
     weights = np.ones(4, "float32")

@@ -285,9 +285,10 @@ def test_a_run_that_diverges_says_which_norm_exploded(tmp_path):
 
     message = (
         r"The run has diverged\. The loss of step \d+ is (inf|nan) \(epoch \d+\)\. "
-        r"The norm of the gradients was \S+ in step 41, the median before was \S+; "
+        r"The norm of the gradients exploded in one of the steps 32 to 41: it was \S+ in step 41, "
+        r"the median before was \S+; "
         r"the norm of the weights is \S+, at the end of the last epoch it was \S+\. "
-        r"The last checkpoint is .* Try a lower learning rate"
+        r"The last checkpoint is .* Check that the inputs, the labels and the loss .* a lower "
     )
 
     def linear():
@@ -297,6 +298,34 @@ def test_a_run_that_diverges_says_which_norm_exploded(tmp_path):
 
     with pytest.raises(UserError, match=message):
         train(linear, dataset(X, X[:, 0]), tmp_path / "run", epochs=9, callbacks=[Faster()])
+
+
+@pytest.mark.parametrize(
+    "bad_step, rate, message",
+    [
+        (1, 0.01, r"was nan in step 1, there was no step before; the norm of the weights is nan\."),
+        (2, 0.01, r"exploded in step 2: it was nan in step 2, the median before was \d\.\d+;"),
+        (5, 0.01, r"exploded in one of the steps 2 to 5: it was nan in step 5, the median"),
+        (
+            None,
+            1e18,
+            r"exploded in one of the steps 2 to 3: it was (inf|nan) in step 3, the median",
+        ),
+    ],
+)
+def test_a_run_that_diverges_early_says_in_which_steps(tmp_path, bad_step, rate, message):
+    """By data that are no numbers, or a learning rate that is far too high."""
+    inputs = X.copy()
+    if bad_step is not None:
+        inputs[7 * (bad_step - 1)] = np.nan  # batches of 7
+
+    def linear():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(rate), "mse")
+        return model
+
+    with pytest.raises(UserError, match=message):
+        train(linear, dataset(inputs, X[:, 0]), tmp_path / "run", epochs=1)
 
 
 class StopAt(keras.callbacks.Callback):

@@ -23,7 +23,10 @@ from zoo import compat
 from zoo.files import write_text
 from zoo.layers import PatchDropout
 from zoo.training import state_file as files
-from zoo.training.step import STEPS_BETWEEN_NORMS, global_norm
+from zoo.training.step import global_norm
+
+# To measure the norm of the gradients in every step would take 1 to 2 % of the time.
+STEPS_BETWEEN_NORMS = 10
 
 
 class HistoryFile(keras.callbacks.Callback):
@@ -115,24 +118,36 @@ class Norms(keras.callbacks.Callback):
 
     Attributes:
         values: {name: the last value}, which `TrainingState` saves and restores.
+        steps_done: number of steps done when the run was resumed, which `fit` skips.
     """
 
     def __init__(self, steps_per_epoch=1):
         super().__init__()
         self.steps_per_epoch = steps_per_epoch
         self.values = dict.fromkeys(("gradient_norm", "weight_norm", "update_norm"), math.nan)
+        self.steps_done = 0
         self._measured = collections.deque(maxlen=1000)  # pairs (step, norm of the gradients)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._first_step = epoch * self.steps_per_epoch
 
     def on_train_batch_begin(self, batch, logs=None):
+        step = self._first_step + batch + 1
+        if step <= self.steps_done:
+            return
+        if _is_measured(step):
+            self.model.measure_gradient_norm()
         if batch + 1 == self.steps_per_epoch:
             self._weights_before = self._weights()
 
     def on_train_batch_end(self, batch, logs=None):
-        if (self._first_step + batch) % STEPS_BETWEEN_NORMS == 0:
-            self._read(self._first_step + batch + 1)
+        step = self._first_step + batch + 1
+        if step <= self.steps_done:
+            return
+        if _is_measured(step):
+            norm = float(self.model.gradient_norm.numpy())
+            self.values["gradient_norm"] = norm
+            self._measured.append((step, norm))
         if batch + 1 == self.steps_per_epoch:
             weights = self._weights()
             changes = [new - old for new, old in zip(weights, self._weights_before)]
@@ -146,37 +161,70 @@ class Norms(keras.callbacks.Callback):
     def divergence(self, step):
         """Describes the norms of a run that diverges: a sentence for the error message.
 
-        It names the step from which on the norm of the gradients was more than ten times the median
-        before.
+        The norm of the gradients has exploded if it is not finite, or more than ten times the
+        median before. The sentence names the steps from the one after the last normal norm to the
+        first exploded one.
 
         Args:
-            step: number of steps done, the last of which has a loss that is not finite.
+            step: number of steps done, the last of which has a loss or weights that are not finite.
         """
-        self._read(step)
-        norms = [norm for _, norm in self._measured]
-        first = len(norms) - 1
-        while first > 1 and _has_exploded(norms[first - 1], norms[: first - 1]):
-            first -= 1
-        exploded_at, norm = self._measured[first]
-        sentence = f"The norm of the gradients was {norm:.3g} in step {exploded_at:,}"
-        if first > 0:
-            sentence += f", the median before was {statistics.median(norms[:first]):.3g}"
-        sentence += f"; the norm of the weights is {float(global_norm(self._weights())):.3g}"
+        self._add_norm_of_diverged_step(step)
+        weights = f"the norm of the weights is {float(global_norm(self._weights())):.3g}"
         if self._first_step > 0:
-            sentence += f", at the end of the last epoch it was {self.values['weight_norm']:.3g}"
-        return sentence + "."
+            weights += f", at the end of the last epoch it was {self.values['weight_norm']:.3g}"
+        return f"{self._describe_gradients()}; {weights}."
 
-    def _read(self, step):
+    def _add_norm_of_diverged_step(self, step):
+        """Adds the norm of the last step, which was measured if its loss is not finite."""
+        last_step, last_norm = self._measured[-1] if self._measured else (0, 0.0)
         norm = float(self.model.gradient_norm.numpy())
-        self.values["gradient_norm"] = norm
-        self._measured.append((step, norm))
+        if step != last_step and norm != last_norm:
+            self._measured.append((step, norm))
+
+    def _describe_gradients(self):
+        if not self._measured:
+            return "The norm of the gradients was not measured since the run was resumed"
+        norms = [norm for _, norm in self._measured]
+        first = len(norms)  # index of the first exploded norm
+        while first > 0 and _has_exploded(norms[first - 1], norms[: first - 1]):
+            first -= 1
+        if first == len(norms):
+            step, norm = self._measured[-1]
+            return (
+                f"The norm of the gradients was normal when it was last measured: {norm:.3g} in "
+                f"step {step:,}"
+            )
+        step, norm = self._measured[first]
+        if first > 0:
+            last_normal_step, _ = self._measured[first - 1]
+            steps = f"step {step:,}"
+            if last_normal_step + 1 < step:
+                steps = f"one of the steps {last_normal_step + 1:,} to {step:,}"
+            return (
+                f"The norm of the gradients exploded in {steps}: it was {norm:.3g} in step "
+                f"{step:,}, the median before was {_finite_median(norms[:first]):.3g}"
+            )
+        sentence = f"The norm of the gradients was {norm:.3g} in step {step:,}"
+        if step == 1:
+            return f"{sentence}, there was no step before"
+        return f"{sentence}, the first that was measured since the run was resumed"
 
     def _weights(self):
         return [tf.convert_to_tensor(v.value) for v in self.model.trainable_variables]
 
 
+def _is_measured(step):
+    return (step - 1) % STEPS_BETWEEN_NORMS == 0
+
+
 def _has_exploded(norm, before):
-    return not math.isfinite(norm) or norm > 10 * statistics.median(before)
+    return not math.isfinite(norm) or norm > 10 * _finite_median(before)
+
+
+def _finite_median(norms):
+    """The median without float16's overflows, whose steps are skipped; NaN if there is none."""
+    finite = [norm for norm in norms if math.isfinite(norm)]
+    return statistics.median(finite) if finite else math.nan
 
 
 class PatchDropoutRates(keras.callbacks.Callback):

@@ -80,7 +80,10 @@ class ShareLoss(keras.losses.Loss):
     """
 
     def __init__(self, loss, num_shares=1):
-        if not isinstance(loss, keras.losses.Loss):
+        if isinstance(loss, keras.losses.Loss):
+            self._subject = f"The loss {loss.name}"  # of error messages
+        else:
+            self._subject = f"The loss {getattr(loss, '__name__', type(loss).__name__)}"
             loss = compat.loss_of_function(loss)
         # The weights are already divided by the sum of all weights.
         reduction = _SUM if loss.reduction == _WEIGHTED_MEAN else loss.reduction
@@ -117,12 +120,12 @@ class ShareLoss(keras.losses.Loss):
             return
         if self.loss.reduction == _WEIGHTED_MEAN:
             raise UserError(
-                f"The loss {self.name} has a mask, which is not supported with the reduction "
+                f"{self._subject} has a mask, which is not supported with the reduction "
                 f'"{_WEIGHTED_MEAN}". Use weights of 0 instead, or Keras\'s default reduction.'
             )
         if self.num_shares > 1:
             raise UserError(
-                f"The loss {self.name} has a mask, so an update cannot be split between "
+                f"{self._subject} has a mask, so an update cannot be split between "
                 f"{self.num_shares} devices or accumulated batches. Use weights of 0 instead of "
                 f'the mask, and the reduction "{_WEIGHTED_MEAN}", or train on one device.'
             )
@@ -130,7 +133,7 @@ class ShareLoss(keras.losses.Loss):
     def _check_single_share(self):
         if self.num_shares > 1:
             raise UserError(
-                f"The loss {self.name} returns one number for a batch, so an update cannot be "
+                f"{self._subject} returns one number for a batch, so an update cannot be "
                 f"split between {self.num_shares} devices or accumulated batches. Return a value "
                 "for each row, or train on one device."
             )

@@ -10,9 +10,6 @@ import tensorflow as tf
 from zoo import kernels
 from zoo.training.distribution import sum_over_replicas
 
-# To measure the norm of the gradients in every step would take 1 to 2 % of the time.
-STEPS_BETWEEN_NORMS = 10
-
 
 def training_step(trainer, shares, compute_gradients):
     """Updates the weights once, with the sum of the gradients of all shares.

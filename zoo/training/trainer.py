@@ -1,7 +1,6 @@
 """Training on one device, several devices or several machines, with the same results."""
 
 import functools
-import math
 
 import keras
 import tensorflow as tf
@@ -11,18 +10,14 @@ from zoo.models.copying import copy_model
 from zoo.training import distribution
 from zoo.training.share_losses import common_reduction, loss_weights, share_losses
 from zoo.training.state_file import random_states
-from zoo.training.step import (
-    STEPS_BETWEEN_NORMS,
-    global_norm,
-    loss_and_gradients,
-    training_step,
-    validation_step,
-)
+from zoo.training.step import global_norm, loss_and_gradients, training_step, validation_step
 
 # Why not `keras.Model.fit`: under a strategy, Keras's training step clips gradients before they are
 # summed, averages token losses on each replica separately, and lets a float16 overflow on one
 # replica corrupt the weights of all. With several workers, it fails with gradient accumulation or
 # XLA.
+
+_REQUESTED = -1.0  # value of `gradient_norm` that requests its measurement
 
 
 class Trainer(compat.TrainingModel):
@@ -42,7 +37,7 @@ class Trainer(compat.TrainingModel):
 
     Attributes:
         gradient_norm: float32 scalar `tf.Variable`, the global norm of the gradients of an update
-            before clipping, which is measured every `STEPS_BETWEEN_NORMS` updates.
+            before clipping, the last that was measured; see `measure_gradient_norm`.
 
     Raises:
         ValueError: if the model is not built or was created under another strategy.
@@ -63,7 +58,7 @@ class Trainer(compat.TrainingModel):
         self._has_strategy = tf.distribute.has_strategy()  # it may have one device
         self.preprocess = preprocess
         self.gradient_norm = tf.Variable(
-            math.nan,
+            0.0,
             trainable=False,
             synchronization=tf.VariableSynchronization.ON_READ,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
@@ -276,20 +271,22 @@ class Trainer(compat.TrainingModel):
                 results.update({f"{name}_{index}": one for index, one in enumerate(values)})
         return results
 
+    def measure_gradient_norm(self):
+        """Requests that the next step stores `gradient_norm`; callbacks call it before a step."""
+        self.gradient_norm.assign(_REQUESTED)
+
     def record_gradient_norm(self, gradients, loss):
-        """Stores the norm of the gradients, in some steps and if the loss is not finite."""
+        """Stores the norm of the gradients, if it is requested or the loss is not finite."""
         if not gradients:
+            self.gradient_norm.assign(0.0)
             return
-        iterations = tf.convert_to_tensor(self.optimizer.iterations)
-        is_due = (iterations % STEPS_BETWEEN_NORMS == 0) | ~tf.math.is_finite(loss)
+        last_norm = tf.convert_to_tensor(self.gradient_norm)
 
         def norm():
             return global_norm(gradients) / self.optimizer.scale_loss(1.0)  # scaled for float16
 
-        def last_norm():
-            return tf.convert_to_tensor(self.gradient_norm)
-
-        self.gradient_norm.assign(tf.cond(is_due, norm, last_norm))
+        is_due = (last_norm == _REQUESTED) | ~tf.math.is_finite(loss)
+        self.gradient_norm.assign(tf.cond(is_due, norm, lambda: last_norm))
 
     def _logs(self, loss, shares):
         """Updates the reported loss with that of this replica; returns the metrics."""

@@ -71,7 +71,6 @@ class TrainingState(keras.callbacks.Callback):
         # What a checkpoint contains, until it is restored:
         self._metrics = None  # of the epoch that is resumed
         self._attributes = []  # of each callback
-        self._norms = {}
         self._rates = []  # (variable, learning rate)
 
     def restore(self, model, callbacks=()):
@@ -210,7 +209,9 @@ class TrainingState(keras.callbacks.Callback):
         self._best_loss = metadata["val_loss"]
         self._metrics = metadata["metrics"]
         self._attributes = metadata["callbacks"]
-        self._norms = metadata.get("norms") or {}  # none in checkpoints of earlier versions
+        if self.norms is not None:
+            self.norms.steps_done = self.step
+            self.norms.values.update(metadata.get("norms") or {})  # earlier versions have none
         # callbacks may change the learning rate in the skipped steps
         rates = [v for v in model.optimizer.variables if v.name == "learning_rate"]
         self._rates = [(variable, variable.numpy()) for variable in rates]
@@ -218,8 +219,6 @@ class TrainingState(keras.callbacks.Callback):
     def _restore_callbacks(self):
         for callback, attributes in zip(self._callbacks, self._attributes):
             vars(callback).update(attributes)
-        if self.norms is not None:
-            self.norms.values.update(self._norms)
         for variable, rate in self._rates:
             variable.assign(rate)
 
@@ -264,7 +263,8 @@ class TrainingState(keras.callbacks.Callback):
         paths = files.paths(self.folder)
         last = f"The last checkpoint is {paths[-1]}." if paths else "There is no checkpoint."
         raise UserError(
-            f"The run has diverged. {reason} (epoch {self.epoch + 1}).{norms} {last} Try a lower "
+            f"The run has diverged. {reason} (epoch {self.epoch + 1}).{norms} {last} Check that "
+            "the inputs, the labels and the loss have no NaN or infinite values, or try a lower "
             "learning rate, a longer warmup or stronger gradient clipping."
         )
 
