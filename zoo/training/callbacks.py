@@ -191,8 +191,8 @@ class Norms(keras.callbacks.Callback):
         if first == len(norms):
             step, norm = self._measured[-1]
             return (
-                f"The norm of the gradients was normal when it was last measured: {norm:.3g} in "
-                f"step {step:,}"
+                f"The norm of the gradients was {norm:.3g} in step {step:,}, when it was last "
+                "measured, and had not exploded"
             )
         step, norm = self._measured[first]
         if first > 0:
