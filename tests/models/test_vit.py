@@ -263,6 +263,19 @@ def test_bad_arguments(arguments, message):
         zoo.vit(**arguments)
 
 
+@pytest.mark.parametrize("settings", [{"pool": "cls+mean"}, {"representation_dim": 24}])
+def test_a_head_of_a_subclass_is_built_for_the_features(settings):
+    class TwoHeads(zoo.models.ViT):
+        def _create_head(self):
+            super()._create_head()
+            self.second_head = self._classification_head("second_head")
+
+    model = TwoHeads(**SMALL, **settings)
+    model.build((None, *SMALL["input_shape"]))
+    assert model.second_head.kernel.shape == (model.num_features, 5)
+    assert model.second_head(model.pooled_features(IMAGES)).shape == (4, 5)
+
+
 @pytest.mark.parametrize("settings", [{}, {"pool": "cls+mean"}, {"num_class_tokens": 2}])
 def test_rollout_follows_all_that_the_head_reads(settings):
     """Half of every step stays in place: the residual connection."""

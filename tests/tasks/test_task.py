@@ -72,11 +72,11 @@ def test_a_change_of_the_models_variables_takes_effect(saved):
     task = zoo.load(saved[1])
     task.jit_compile = None
     first = answers(task)
-    traced = task._function.cache_info().misses
+    traced = task._compile.cache_info().misses
     for weight in task.model.trainable_weights:
         weight.assign(np.roll(weight, 1))
     before = answers(task)
-    assert before != first and task._function.cache_info().misses == traced
+    assert before != first and task._compile.cache_info().misses == traced
     dense = [x for x in task.model._flatten_layers() if isinstance(x, keras.layers.Dense)]
     for layer in dense:
         layer.enable_lora(2)
@@ -104,12 +104,12 @@ def test_attributes_that_graphs_read_take_effect():
     before = translator.n_best(texts, length_penalty=1.0)
     translator.run_folder = "elsewhere"
     assert translator.n_best(texts, length_penalty=1.0) == before
-    assert translator._function.cache_info().misses == 1
+    assert translator._compile.cache_info().misses == 1
     translator.length_offset = 0.0
     assert translator.n_best(texts, length_penalty=1.0) != before
     translator.length_offset = 5.0
     assert translator.n_best(texts, length_penalty=1.0) == before
-    assert translator._function.cache_info().misses == 2
+    assert translator._compile.cache_info().misses == 2
 
 
 @pytest.mark.parametrize("shape", [(2, 16, 12, 3), (2, 12, 8, 3), (8, 12, 3), (2, 8, 12, 1)])

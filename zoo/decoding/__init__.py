@@ -1,9 +1,9 @@
 """Greedy search, beam search and sampling over one function.
 
 The function is ``step(tokens, cache) -> (logits, cache)``, such as that of
-`zoo.models.Transformer`; its cache needs a method ``reorder(parents)``. All searches are graphs of
-fixed shapes, which can be compiled. The rules for the next token, such as `SearchOptions`, are in
-logits.py.
+`zoo.models.Transformer`; for beam search, its cache needs a method ``reorder(parents)``. All
+searches are graphs of fixed shapes, which can be compiled. The rules for the next token, such as
+`SearchOptions`, are in logits.py.
 """
 
 # ruff: noqa: F401

@@ -21,8 +21,8 @@ class BeamState(NamedTuple):
         position: int32 [], number of tokens of each live hypothesis.
         tokens: int32 [B, K, T], the live hypotheses, which can be continued. They no longer change
             when a sentence is done.
-        log_probs: float32 [B, K], log-probabilities of the live hypotheses; minus infinity if a
-            sentence stopped early.
+        log_probs: float32 [B, K], log-probabilities of the live hypotheses; minus infinity once the
+            search of a sentence has stopped early.
         finished: `Hypotheses` that have ended, the best first; empty places have a score of minus
             infinity.
         last: int32 [B, K], the last token of each live hypothesis.
@@ -88,7 +88,7 @@ def beam_search(
     max_length = processor.max_length  # [B, 1] or [1, 1]
 
     def penalty(length):
-        scored_length = ops.maximum(length - processor.unscored_length, 1)
+        scored_length = ops.maximum(length - processor.given_length, 1)
         return length_penalty(scored_length, alpha, length_offset)
 
     def stops(state):
@@ -212,7 +212,8 @@ def _stop_never(state, penalty, max_length, best_only):
     """``early_stopping="never"``: K hypotheses have finished, or one with `best_only`, and no
     continuation of a live one can score higher than the best of them.
 
-    Log-probabilities only fall: a continuation scores best either now or at the maximum length.
+    Log-probabilities only fall, and the penalty is monotonic in the length: a continuation scores
+    best if it ends with the next token, or at the maximum length.
     """
     best = ops.max(state.finished.scores, axis=1, keepdims=True)  # [B, 1]
     worst = ops.min(state.finished.scores, axis=1, keepdims=True)  # [B, 1]

@@ -128,6 +128,6 @@ def extend_hypotheses(step, cache, shape, processor, choose, alpha=0.0, length_o
         cache=cache,
     )
     [state] = ops.while_loop(lambda state: ~ops.all(state.done), body, (state,))
-    lengths = ops.maximum(state.lengths - processor.unscored_length, 1)
+    lengths = ops.maximum(state.lengths - processor.given_length, 1)
     scores = state.log_probs / length_penalty(lengths, alpha, length_offset)
     return Hypotheses(state.tokens, state.log_probs, scores)

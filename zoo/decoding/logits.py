@@ -39,10 +39,11 @@ class SpecialTokens(NamedTuple):
 
 
 class SearchOptions(NamedTuple):
-    """Options of all searches, named as in Hugging Face's `generate`. By default, none applies.
+    """Options of all searches. By default, none applies.
 
-    Prompt, or start token, and prefix count as repetitions and for `min_length`, but no rule
-    changes them. If no token is allowed, the hypothesis ends.
+    They have the names of Hugging Face's `generate`, except for `forced_eos`. The tokens of the
+    prompt (or the start token) and of the prefix count towards `min_length` and as tokens that have
+    occurred. They themselves are never changed. If no token is allowed, the hypothesis ends.
 
     To add an option, add a field here and a rule in `LogitsProcessor.__call__`. Other places list
     options by name: `zoo.tasks.generation.GenerationTask.options` (limits of its value), `Search`
@@ -105,11 +106,11 @@ class LogitsProcessor:
         self.max_length = ops.reshape(self.max_length, (-1, 1))  # [B, 1] or [1, 1]
         self.prompt = prompt
         self.prefix = None
-        self.unscored_length = 0  # number of tokens that the length penalty does not count
+        self.given_length = 0  # tokens of a given prefix, which are neither new nor scored
         if prefix is not None:
             self.prefix = ops.convert_to_tensor(prefix, "int32")  # [B, F]
             is_token = ops.cast(self.prefix != special.pad, "int32")
-            self.unscored_length = ops.sum(is_token, axis=1, keepdims=True)  # [B, 1]
+            self.given_length = ops.sum(is_token, axis=1, keepdims=True)  # [B, 1]
         elif special.prefix:
             self.prefix = ops.convert_to_tensor([special.prefix], "int32")  # [1, F]
 
@@ -138,7 +139,7 @@ class LogitsProcessor:
             repeated = repeated_ngrams(vocabulary, history, length, options.no_repeat_ngram_size)
             forbidden = forbidden | repeated  # [B, K, V]
         if options.min_length or options.min_new_tokens:
-            is_early = position < self.unscored_length + options.min_new_tokens  # [], or [B, 1]
+            is_early = position < self.given_length + options.min_new_tokens  # [], or [B, 1]
             is_early = is_early | (length < options.min_length)
             is_early = ops.reshape(is_early, (-1, 1, 1))  # [1, 1, 1] or [B, 1, 1]
             forbidden = forbidden | ((vocabulary == special.end) & is_early)

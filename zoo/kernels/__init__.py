@@ -6,10 +6,11 @@ A function with a faster kernel has a decorator::
     def scaled_dot_product_attention(query, key, value, ...):
 
 A kernel takes the arguments of its plain function and gives the same results within rounding, which
-tests/kernels checks. `_RUNS` is the first condition for each kernel: the backend, the device and
-whether the model is trained or compiled by XLA. A kernel also returns None for arguments that it
-does not support, or for which it would be slower; then the plain function runs, as it always does
-on GPUs, JAX and PyTorch. docs/speed.md has measurements.
+tests/kernels checks; dropout draws other numbers of the same distribution. `_RUNS` is the first
+condition for each kernel: the backend, the device and whether the model is trained or compiled by
+XLA. A kernel also returns None for arguments that it does not support, or for which it would be
+slower; then the plain function runs, as it always does on GPUs, JAX and PyTorch. docs/speed.md has
+measurements.
 
 To compare with the plain functions, set ``ZOO_KERNELS=0`` in the environment.
 """

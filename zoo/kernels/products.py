@@ -28,10 +28,10 @@ def bfloat16_dense(layer, x):
 def tied_logits(layer, x):
     """The product of a matrix with the embeddings of a `zoo.layers.dense.ReversibleEmbedding`.
 
-    For 2 to 32 rows of float32, the product is up to four times as fast with a matrix that was
-    transposed before. In a search, this is done once, before the loop, which must not change the
-    embeddings. For a single row, it would not help: XLA copies a transposed matrix if a bias is
-    added to the product.
+    For 2 to 32 rows of float32, the product is up to four times as fast with a matrix that is
+    already transposed. A search transposes it once, in the graph around its loop, so the loop must
+    not change the embeddings. For a single row, it would not help: XLA copies a transposed matrix
+    if a bias is added to the product.
     """
     if not _is_product(layer):
         return None
@@ -127,7 +127,9 @@ def _bfloat16_product(x, y, transpose_b=False):
     """The product of two matrices of bfloat16, in float32. It has no second derivatives."""
     import tensorflow as tf
 
-    # The casts make the gradients bfloat16, like x and y. XLA removes them from the forward pass.
+    # TensorFlow computes the gradients of this product in float32. Going through float32 and back
+    # makes them bfloat16, like x and y: the gradient of a cast is a cast to the dtype of its input.
+    # XLA removes the casts from the forward pass.
     x = ops.cast(ops.cast(x, "float32"), "bfloat16")
     y = ops.cast(ops.cast(y, "float32"), "bfloat16")
     return tf.matmul(x, y, transpose_b=transpose_b, output_type=tf.float32)

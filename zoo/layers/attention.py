@@ -47,13 +47,18 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
 
     Returns:
         [B, H, T, S] in the dtype of `query`; the softmax is computed in at least float32. Each row
-        sums to one. Masked weights are zero, and so are all weights of a query that may attend to
-        nothing.
+        sums to one, or is zero if the query may attend to nothing. Masked weights are zero.
 
     Raises:
         ValueError: if the mask or the bias does not broadcast, or if `causal` and T != S.
     """
-    scores = _scores(query, key)  # [B, H, T, S]
+    dtype = query.dtype
+    if keras.backend.standardize_dtype(dtype) == "float16":  # the products would overflow
+        query = at_least_float32(query)
+        key = at_least_float32(key)
+    query = query * query.shape[-1] ** -0.5  # cheaper than scaling the scores
+    scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, H, T, S]
+    scores = at_least_float32(scores)
     check_broadcast("mask", mask, tuple(scores.shape))
     check_broadcast("bias", bias, tuple(scores.shape))
     if causal:
@@ -63,26 +68,17 @@ def attention_weights(query, key, mask=None, bias=None, causal=False):
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
     if mask is None:
-        return ops.cast(ops.softmax(scores, axis=-1), query.dtype)
+        return ops.cast(ops.softmax(scores, axis=-1), dtype)
     weights = ops.softmax(ops.where(mask, scores, -1e9), axis=-1)
     # The softmax of a row that is masked as a whole is uniform; its weights have to be 0.
-    return ops.cast(ops.where(mask, weights, 0.0), query.dtype)
-
-
-def _scores(query, key):
-    """QKᵀ/√D in at least float32: [B, H, T, S]."""
-    if keras.backend.standardize_dtype(query.dtype) == "float16":  # the products would overflow
-        query = at_least_float32(query)
-        key = at_least_float32(key)
-    scaled_query = query * query.shape[-1] ** -0.5  # cheaper than scaling the scores
-    return at_least_float32(ops.matmul(scaled_query, ops.swapaxes(key, -1, -2)))
+    return ops.cast(ops.where(mask, weights, 0.0), dtype)
 
 
 def check_broadcast(name, tensor, shape):
     """Raises ValueError if a mask or bias does not broadcast to `shape`, [B, H, T, S].
 
-    A layer, for example, reads a mask [T, T] as one of T sequences, [B, S] with B = T. With a batch
-    of one, the scores would silently become those of a batch of T.
+    For example, a layer takes a mask of rank 2 for [B, S]. If [T, T] is passed by mistake, it
+    becomes [T, 1, 1, T], and a batch of one would silently be broadcast to a batch of T.
     """
     if tensor is None:
         return

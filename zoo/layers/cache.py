@@ -43,7 +43,7 @@ class KeyValue(NamedTuple):
         )
 
     def reorder(self, parents):
-        """The same buffer: `Cache.slots` is reordered in its place."""
+        """The same buffer: `Cache.slots` is reordered instead."""
         return self
 
 
@@ -112,7 +112,7 @@ class Cache(NamedTuple):
         is_written = ops.arange(length) <= self.position  # [T]
         mask = ops.logical_and(is_used, is_written[:, None])
         return {
-            "position": self.position * hypotheses,  # the first of the K slots of this step
+            "position": self.position * hypotheses,  # index in the buffer of this step's first slot
             "mask": ops.reshape(mask, (batch, 1, hypotheses, length * hypotheses)),
             "memory_mask": self.memory_mask,
             "bias": None if bias is None else ops.repeat(bias, hypotheses, axis=-1),

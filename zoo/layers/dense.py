@@ -1,6 +1,8 @@
 """Dense layers and embeddings.
 
-The classes have the names of Keras's, because files of weights contain them.
+The classes have the names of Keras's, because files of weights contain them. `Dense` is for blocks
+and for the logits of a vocabulary. Other layers, such as heads, have little to gain from it and are
+`keras.layers.Dense`.
 """
 
 import keras
@@ -10,9 +12,9 @@ from zoo import compat, kernels
 
 
 class _QuantizedLikeKeras:
-    """Keras refuses to quantize subclasses of its layers; these two compute the same.
+    """Allows quantization, which Keras refuses for subclasses of its layers.
 
-    Subclasses of them are still refused.
+    Subclasses of `Dense` and `ReversibleEmbedding` are still refused.
     """
 
     def quantize(self, mode=None, type_check=True, config=None):

@@ -45,7 +45,7 @@ def swiglu(x):
 
 @kernels.accelerated_by(kernels.activation)
 def activate(function, x):
-    """``function(x)`` for one of `ACTIVATIONS`, which have one kernel."""
+    """``function(x)``, for one of `ACTIVATIONS`; a function of its own for its decorator."""
     return function(x)
 
 
@@ -88,7 +88,7 @@ class FeedForward(SameLengthLayer):
         self.kernel_initializer = kernel_initializer
         function = keras.activations.get(ACTIVATIONS.get(activation, activation))
         self._activation = function
-        if function in ACTIVATIONS.values():  # the kernel knows no others
+        if function in ACTIVATIONS.values():  # `kernels.activation` is for these only
             self._activation = functools.partial(activate, function)
         self._hidden_width = ff_dim or 4 * embed_dim
         gate_width = self._hidden_width if function is swiglu else 0

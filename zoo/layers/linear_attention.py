@@ -65,8 +65,8 @@ def linear_attention(
 def linear_attention_weights(query, key, mask=None, bias=None, causal=False):
     """Returns the weights of `linear_attention`, [B, H, T, S] in the dtype of `query`.
 
-    This takes time and memory that are quadratic in the length, and any mask of
-    `zoo.layers.attention_weights`.
+    Time and memory are quadratic in the length. Any mask of `zoo.layers.attention_weights` is
+    supported.
     """
     _check_bias(bias)
     weights = ops.matmul(feature_map(query), ops.swapaxes(feature_map(key), -1, -2))
@@ -85,21 +85,30 @@ def feature_map(x):
     return ops.where(x > 0.0, x + 1.0, ops.exp(ops.minimum(x, 0.0)))
 
 
-def _causal_sums(query, key, value, size):
-    """Σ (φ(q_t)·φ(k_s)) v_s over s ≤ t, of features: [B, H, T, value_dim]; equations 8 and 9.
+def _causal_sums(queries, keys, values, size):
+    """Σ (φ(q_t)·φ(k_s)) v_s over s ≤ t, causal attention before the division; equations 8 and 9.
 
-    The sum over the chunks before that of t comes from their sum of φ(k_s)ᵀv_s, the sum within the
-    chunk from masked weights.
+    The output at t has two parts: φ(q_t) times the sum of φ(k_s)ᵀv_s over all chunks before that of
+    t, and the masked weights within its chunk times their values.
+
+    Args:
+        queries, keys: features, φ(q) and φ(k), [B, H, T, D].
+        values: [B, H, T, value_dim + 1].
+        size: c.
+
+    Returns:
+        [B, H, T, value_dim + 1].
     """
-    length = ops.shape(query)[2]
-    query = split_into_chunks(query, size)  # [B, H, n, c, D]
-    key = split_into_chunks(key, size)
-    value = split_into_chunks(value, size)
-    transposed_key = ops.swapaxes(key, -1, -2)  # [B, H, n, D, c]
-    products = ops.cumsum(ops.matmul(transposed_key, value), axis=2)  # [B, H, n, D, value_dim]
+    length = ops.shape(queries)[2]
+    queries = split_into_chunks(queries, size)  # [B, H, n, c, D]
+    keys = split_into_chunks(keys, size)
+    values = split_into_chunks(values, size)  # [B, H, n, c, value_dim + 1]
+    transposed_keys = ops.swapaxes(keys, -1, -2)  # [B, H, n, D, c]
+    products = ops.matmul(transposed_keys, values)  # [B, H, n, D, value_dim + 1]
+    products = ops.cumsum(products, axis=2)
     products_before = ops.pad(products[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0), (0, 0)])
-    weights_within = ops.tril(ops.matmul(query, transposed_key))  # [B, H, n, c, c]
-    sums = ops.matmul(query, products_before) + ops.matmul(weights_within, value)
+    weights_within = ops.tril(ops.matmul(queries, transposed_keys))  # [B, H, n, c, c]
+    sums = ops.matmul(queries, products_before) + ops.matmul(weights_within, values)
     return join_chunks(sums, length)
 
 

@@ -23,7 +23,7 @@ ATTENTION = {
     "blockwise": blockwise_attention,
     "linear": linear_attention,
 }
-WEIGHTS = {  # with which each kind attends
+WEIGHTS = {  # the functions that compute the weights of each kind
     "softmax": attention_weights,
     "blockwise": attention_weights,
     "linear": linear_attention_weights,
@@ -48,7 +48,11 @@ def head_width(embed_dim, num_heads, key_dim=None):
 
 
 class _MultiHead(SameLengthLayer):
-    """Base class of `MultiHeadSelfAttention` and `MultiHeadAttention`."""
+    """Base class of `MultiHeadSelfAttention` and `MultiHeadAttention`; see their arguments.
+
+    It has what both need beside attention itself: dropout, the output projection, and the reshaping
+    of projections [B, T, H·D] to heads [B, H, T, D] and back.
+    """
 
     def __init__(
         self,
@@ -78,10 +82,12 @@ class _MultiHead(SameLengthLayer):
         # widths of all heads together
         self._key_width = num_heads * head_width(embed_dim, num_heads, key_dim)
         self._value_width = self._key_width if value_dim is None else num_heads * value_dim
-        self._weights_dropout = None
-        if dropout:  # other attention never computes all weights: it drops whole keys
+        self._dropout = None
+        if dropout:
+            # Softmax attention drops weights [B, H, T, S]. The others never have them all: they
+            # drop rows of the values [B, H, S, value_dim], which are whole keys.
             noise_shape = None if attention == "softmax" else (None, None, None, 1)
-            self._weights_dropout = Dropout(dropout, noise_shape, dtype=self.dtype_policy)
+            self._dropout = Dropout(dropout, noise_shape, dtype=self.dtype_policy)
         self.output_projection = Dense(
             embed_dim,
             use_bias=output_bias,
@@ -102,9 +108,12 @@ class _MultiHead(SameLengthLayer):
 
     def _split_heads(self, x, *widths):
         """Projections side by side, [B, T, sum of the widths], to heads, [B, H, T, D] of each."""
-        if len(set(widths)) == 1:  # one transpose is faster than one of each
-            heads = self._heads(x, len(widths) * self.num_heads)  # such as [B, 3H, T, D]
-            return ops.split(heads, len(widths), axis=1)
+        if len(set(widths)) > 1:
+            return self._split_unequal_heads(x, widths)
+        heads = self._heads(x, len(widths) * self.num_heads)  # one transpose, such as [B, 3H, T, D]
+        return ops.split(heads, len(widths), axis=1)
+
+    def _split_unequal_heads(self, x, widths):
         ends = np.cumsum(widths).tolist()
         parts = ops.split(x, ends[:-1], axis=-1)  # [B, T, H·D] of each
         return [self._heads(part, self.num_heads) for part in parts]
@@ -156,8 +165,8 @@ class MultiHeadSelfAttention(_MultiHead):
 
     Raises:
         ValueError: if `num_heads` is less than 1, or does not divide `embed_dim` without `key_dim`,
-            or if `attention` is unknown; on a call, if the mask has another rank or is floating
-            point.
+            or if `attention` is unknown; on a call, if the rank of the mask is not 2, 3 or 4, or
+            its dtype is floating point.
     """
 
     def __init__(
@@ -198,7 +207,11 @@ class MultiHeadSelfAttention(_MultiHead):
     def call(self, x, mask=None, bias=None, rotation=None):
         query, key, value = self.project(x, rotation)  # [B, H, T, D]
         mask = attention_mask(mask, keys=x)
-        heads = self._attend(query, key, value, mask, bias)  # softmax(QKᵀ/√D + bias)V
+        # By default `scaled_dot_product_attention`: softmax(QKᵀ/√D + bias)V
+        attend = ATTENTION[self.attention]
+        heads = attend(
+            query, key, value, mask=mask, dropout=self._dropout, bias=bias, causal=self.causal
+        )  # [B, H, T, value_dim]
         return self.output_projection(self._join_heads(heads))  # [B, T, E]
 
     def project(self, x, rotation=None):
@@ -210,10 +223,6 @@ class MultiHeadSelfAttention(_MultiHead):
             query = rotate(query, rotation)
             key = rotate(key, rotation)
         return query, key, value
-
-    def _attend(self, query, key, value, mask, bias):
-        attend = ATTENTION[self.attention]
-        return attend(query, key, value, mask, self._weights_dropout, bias, self.causal)
 
     def first_tokens(self, x, count, mask=None, bias=None, rotation=None):
         """Computes the output at the first `count` positions only: [B, count, E].
@@ -227,7 +236,10 @@ class MultiHeadSelfAttention(_MultiHead):
             mask = mask[:, :, :count]
         if bias is not None:
             bias = bias[..., :count, :]
-        heads = self._attend(query, key, value, mask, bias)  # [B, H, count, value_dim]
+        attend = ATTENTION[self.attention]
+        heads = attend(
+            query, key, value, mask=mask, dropout=self._dropout, bias=bias, causal=self.causal
+        )  # [B, H, count, value_dim]
         return self.output_projection(self._join_heads(heads))
 
     def create_cache(self, batch_size, length):
@@ -240,8 +252,8 @@ class MultiHeadSelfAttention(_MultiHead):
     def step(self, x, cache, position, mask, bias=None, rotation=None):
         """Computes new positions, which attend to those in the cache as `mask` allows.
 
-        Linear attention computes its weights one by one here: it takes time that is linear in the
-        length of the cache, and any mask.
+        Linear attention computes its weights explicitly here, in time linear in the length of the
+        cache, and supports any mask.
 
         Args:
             x: [B, T, any width], the new positions.
@@ -313,16 +325,17 @@ class MultiHeadAttention(_MultiHead):
         Returns:
             [B, T, E].
         """
-        [query] = self._split_heads(self.query(query), self._key_width)  # [B, H, T, D]
+        query = self._heads(self.query(query), self.num_heads)  # [B, H, T, D]
+        mask = attention_mask(mask)
         attend = ATTENTION[self.attention]
         heads = attend(
-            query, memory.key, memory.value, attention_mask(mask), self._weights_dropout
+            query, memory.key, memory.value, mask=mask, dropout=self._dropout
         )  # [B, H, T, value_dim]
         return self.output_projection(self._join_heads(heads))
 
     def attention_weights(self, query, memory, mask=None):
         """The attention weights of each query over the memory, without dropout: [B, H, T, S]."""
-        [query] = self._split_heads(self.query(query), self._key_width)  # [B, H, T, D]
+        query = self._heads(self.query(query), self.num_heads)  # [B, H, T, D]
         key = self.project(memory).key  # [B, H, S, D]
         weights_of = WEIGHTS[self.attention]
         return weights_of(query, key, attention_mask(mask, keys=memory))

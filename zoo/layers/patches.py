@@ -214,8 +214,9 @@ class RegisterTokens(ClassToken):
 
 
 def image_size(images):
-    """(height, width) of images [B, H, W, C]: ints, or scalar tensors if they are known only when a
-    graph runs.
+    """Returns (height, width) of images [B, H, W, C].
+
+    They are ints, or scalar tensors if they are known only when a graph runs.
     """
     size = tuple(images.shape[1:3])
     if None in size:

@@ -1,4 +1,7 @@
-"""Positions, added to the tokens.
+"""Positions that are added: to the tokens, or as a bias to attention scores.
+
+A ViT chooses among them in `zoo.models.vit` (`POSITIONS`, `_create_positions`), and models of
+tokens in `zoo.models.token_positions`. Rotary positions are in `zoo.layers.rotary`.
 
 Axes: B batch, T positions, E model width.
 """
@@ -106,10 +109,10 @@ class SinusoidalGridPositions(SameShapeLayer):
 
     def call(self, x, grid=None):
         rows, columns = grid or self.shape
-        width = x.shape[-1] // 2
-        longest = 10000.0 ** (width / max(1, width - 2))
-        of_rows = sinusoidal_positions(rows, width, "halves", longest)  # [rows, E/2]
-        of_columns = sinusoidal_positions(columns, width, "halves", longest)  # [columns, E/2]
+        half = x.shape[-1] // 2
+        longest = 10000.0 ** (half / max(1, half - 2))
+        of_rows = sinusoidal_positions(rows, half, "halves", longest)  # [rows, E/2]
+        of_columns = sinusoidal_positions(columns, half, "halves", longest)  # [columns, E/2]
         of_rows = ops.repeat(of_rows, columns, axis=0)  # [N, E/2]
         of_columns = ops.tile(of_columns, (rows, 1))  # [N, E/2]
         positions = ops.concatenate([of_columns, of_rows], axis=-1)  # [N, E]
@@ -167,6 +170,7 @@ class LearnedPositions(SameShapeLayer):
 
     def call(self, x, grid=None, start=0):
         length = ops.shape(x)[1]
+        # If the length is unknown, so is the grid: it holds tensors, which cannot be compared here.
         if isinstance(self.shape, Integral):
             table = self._of_sequence(length, start)
         elif grid is None or (isinstance(length, int) and tuple(grid) == tuple(self.shape)):
@@ -222,8 +226,8 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
         num_heads: H.
         num_buckets: number of buckets, each with a bias for every head.
         max_distance: in tokens.
-        bidirectional: whether keys after the query have buckets of their own, half of them; if not,
-            as in a causal decoder, they share the bucket of distance 0.
+        bidirectional: if True, half of the buckets are for keys after the query. If False, as in a
+            causal decoder, these keys share the bucket of distance 0.
 
     Inputs:
         queries: positions of the queries, int [B, T]; B may be 1.
@@ -293,6 +297,6 @@ def grid_bias(row_layer, column_layer, grid):
     of_columns = ops.arange(columns)[None]
     of_columns = column_layer(of_columns, of_columns)  # [1, H, columns, columns]
     # [1, H, rows, columns, rows, columns], each patch with each patch
-    bias = of_rows[:, :, :, None, :, None] + of_columns[:, :, None, :, None]
+    bias = of_rows[:, :, :, None, :, None] + of_columns[:, :, None, :, None, :]
     patches = rows * columns
     return ops.reshape(bias, (1, row_layer.num_heads, patches, patches))

@@ -49,7 +49,8 @@ class SSRU(SameLengthLayer):
         embed_dim: E, width of the output.
         kernel_initializer: initializer of both matrices.
 
-    Its methods take the arguments of `zoo.layers.MultiHeadSelfAttention`, in whose place it stands.
+    `call`, `create_cache` and `step` take the arguments of `zoo.layers.MultiHeadSelfAttention`, so
+    that it can replace one in a decoder.
 
     Inputs:
         x: [B, T, any width].
@@ -142,22 +143,24 @@ def linear_recurrence(factor, added, levels=4):
     rows = (batch, count * parts, CHUNK_SIZE, width)
     factor = ops.reshape(split_into_chunks(factor, CHUNK_SIZE), rows)
     added = ops.reshape(split_into_chunks(added, CHUNK_SIZE), rows)
-    factor, cells = _scan(factor, added)
-    # the recurrence over the last cells of all chunks
+    # The padding by zeros comes after all tokens, so that it changes none of them.
+    decay, cells = _scan(factor, added)  # decay: the product of the factors since the chunk began
+    # The last cells of the chunks are a recurrence of the same kind.
     ends = (batch, count, parts, width)
-    last_factor = ops.reshape(factor[:, :, -1], ends)
-    last_cell = ops.reshape(cells[:, :, -1], ends)
-    last_cell = linear_recurrence(last_factor, last_cell, levels - 1)
-    before = ops.pad(last_cell[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0)])
-    before = ops.reshape(before, (batch, count * parts, 1, width))  # of each chunk
-    cells = cells + factor * before
+    chunk_factor = ops.reshape(decay[:, :, -1], ends)
+    chunk_added = ops.reshape(cells[:, :, -1], ends)
+    last_cells = linear_recurrence(chunk_factor, chunk_added, levels - 1)
+    # Each chunk continues the last cell of the chunk before.
+    before = ops.pad(last_cells[:, :, :-1], [(0, 0), (0, 0), (1, 0), (0, 0)])
+    before = ops.reshape(before, (batch, count * parts, 1, width))
+    cells = cells + decay * before
     return join_chunks(ops.reshape(cells, (batch, count, parts, CHUNK_SIZE, width)), length)
 
 
 def _scan(factor, added):
     """The recurrence over at most `CHUNK_SIZE` tokens (Hillis and Steele 1986).
 
-    After each round, the factor and the summand at t are those of 2 · back tokens together.
+    After each round, c_t = factor_t · c_{t - 2·back} + added_t: 2 · back tokens in one step.
 
     Returns:
         (the product of the factors up to each token, the cells), both [B, N, T, E].

@@ -15,8 +15,8 @@ POSITIONS_IN_ATTENTION = ("relative", "rotary")
 class ZooModel(ConfigMixin, keras.Model):
     """Base class of the models.
 
-    Keras propagates `training` to nested layers. The method `call` of a model accepts it because
-    `fit` on JAX requires it in the signature.
+    The method `call` of a model has an argument `training`, as `fit` on JAX requires it, but does
+    not use it: Keras passes it on to nested layers.
     """
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):

@@ -175,7 +175,7 @@ class CausalLM(AutoregressiveModel):
         if not tie_weights:
             self.output_projection = self.output_layer(vocab_size)
 
-    def call(self, tokens, training=None):
+    def call(self, tokens, training=None):  # Keras passes `training` on to all layers
         x = self._dropout(self.decoder_embedding(tokens))  # [B, T, E]
         positions = position_arguments(self.decoder_positions, ops.shape(tokens)[1])
         for block in self.decoder_blocks:

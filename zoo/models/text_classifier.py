@@ -202,7 +202,7 @@ class EncoderClassifier(TransformerModel):
             )
         self.head = classification_head(num_classes, dtype=self.variable_dtype, name="head")
 
-    def call(self, tokens, training=None):
+    def call(self, tokens, training=None):  # Keras passes `training` on to all layers
         return self.head(self._dropout(self.pooled_features(tokens)))
 
     def pooled_features(self, tokens, training=None):

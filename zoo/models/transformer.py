@@ -187,7 +187,7 @@ class Transformer(AutoregressiveModel):
         self._dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self._create_blocks()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, training=None):  # Keras passes `training` on to all layers
         memory = self.encode(inputs["source"])  # [B, S, E]
         x = self._dropout(self.decoder_embedding(inputs["target"]))  # [B, T, E]
         arguments = self._decoder_arguments(inputs)

@@ -180,7 +180,7 @@ class ViT(TransformerModel):
         self._create_encoder()
         self._create_head()
 
-    def call(self, images, training=None):
+    def call(self, images, training=None):  # Keras passes `training` on to all layers
         tokens = self.encode(images, only_class_tokens=self.pool == "cls")  # [B, T, E]
         pooled = self.pooled(tokens)  # [B, 1, width]
         return self.logits(pooled)  # [B, num_classes]
@@ -220,6 +220,7 @@ class ViT(TransformerModel):
             grid: (rows, columns) of their patches.
         """
         x = self.patch_embed(images)  # [B, N, E]
+        # Class tokens are prepended first if positions are added to them as well.
         if self.positions in POSITIONS_IN_ATTENTION:  # see `position_arguments`
             x = self._add_class_tokens(x)
         elif self.positions == "learned" and self.prefix_positions:
@@ -300,20 +301,21 @@ class ViT(TransformerModel):
         Args:
             grid: (rows, columns) of the patches.
         """
-        prefix_padding = (self.num_prefix_tokens, 0)  # class tokens and registers have no positions
-        if self.positions == "relative":
+        prefix_padding = (self.num_prefix_tokens, 0)
+        if self.positions == "relative":  # class tokens and registers have no bias
             bias = layers.grid_bias(self.row_positions, self.column_positions, grid)
             bias = ops.pad(bias, [(0, 0), (0, 0), prefix_padding, prefix_padding])
             return {"bias": bias}  # [1, heads, T, T]
         if self.positions == "rotary":
+            # Class tokens and registers get the position (0, 0), whose rotation is the identity.
             positions = layers.grid_positions(grid)  # [1, N, 2]
             positions = ops.pad(positions, [(0, 0), prefix_padding, (0, 0)])  # [1, T, 2]
-            return {"rotation": self.patch_positions(positions)}  # the identity at (0, 0)
+            return {"rotation": self.rotary_positions(positions)}  # [1, 1, T, D]
         return {}
 
     def grid(self, image_size):
         """Returns the (rows, columns) of patches for an image size; see `zoo.layers.image_size`."""
-        if None in image_size:
+        if None in image_size:  # of a keras.Input, for which Keras does not run `call`
             raise ValueError(
                 "The features and attention maps of a keras.Input need a known height and width; "
                 f"only the model itself takes unknown ones. Received: {image_size}."
@@ -377,7 +379,7 @@ class ViT(TransformerModel):
         )
 
     def _create_positions(self):
-        """`patch_positions`, added or rotary; or `row_positions` and `column_positions`."""
+        """`patch_positions`, `rotary_positions`, or `row_positions` and `column_positions`."""
         grid = layers.patch_grid(self.input_shape[:2], self.patch_size)
         if self.positions == "learned":
             self.patch_positions = layers.LearnedPositions(
@@ -392,12 +394,12 @@ class ViT(TransformerModel):
                 grid, dtype=self.dtype_policy, name="patch_positions"
             )
         elif self.positions == "rotary":
-            self.patch_positions = layers.RotaryPositions(
+            self.rotary_positions = layers.RotaryPositions(
                 head_width(self.embed_dim, self.num_heads, self.key_dim),
                 max_wavelength=ROTARY_MAX_WAVELENGTH,
                 num_axes=2,
                 dtype=self.dtype_policy,
-                name="patch_positions",
+                name="rotary_positions",
             )
         else:
             self.row_positions = layers.RelativePositions(
@@ -469,17 +471,18 @@ class ViT(TransformerModel):
 
     def build(self, input_shape):
         pooled = (None, self._pooled_width)
-        features = (None, self.num_features)
         shapes = [
             (self.patch_embed, input_shape),
             (self.head_norm, pooled),
             (self.representation, pooled),
-            (self.head, features),
-            (self.distillation_head, features),
         ]
         for layer, shape in shapes:
             if layer is not None and not layer.built:
                 layer.build(shape)
+        for layer in compat.outermost_layers(self):
+            is_head = isinstance(layer, keras.layers.Dense)  # also one that a subclass creates
+            if is_head and not layer.built:
+                layer.build((None, self.num_features))
         super().build()  # the inputs of all other layers are tokens
 
     def compute_output_shape(self, input_shape):
@@ -525,6 +528,7 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
         side = str(size).rpartition("/")[2]
         if side.isdecimal():
             pixels = int(side)
+    # All sizes, with the patch size of `size`: {"Ti/16": ..., "S/16": ..., ...}. Errors list them.
     sizes = {}
     for name, row in SIZES.items():
         sizes[f"{name}/{pixels}"] = {**row, "patch_size": pixels}

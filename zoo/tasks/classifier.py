@@ -109,7 +109,7 @@ class EncodedTextTask(TextTask):
 
 
 class Classifier:
-    """What classifiers of images and of texts share: a mixin, which comes first of the bases."""
+    """What classifiers of images and of texts share. A mixin; list it before the other bases."""
 
     verb = "classify"
     saved_arguments = ("class_names", "problem")

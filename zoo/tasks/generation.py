@@ -38,7 +38,7 @@ class Request(NamedTuple):
 
 
 class SearchInputs(NamedTuple):
-    """Arguments of `GenerationTask.search` for a batch; no candidates without a prefix."""
+    """Arguments of `GenerationTask.search` for a batch. With `candidates`, there is a `prefix`."""
 
     tokens: np.ndarray
     max_length: np.ndarray
@@ -107,7 +107,7 @@ class GenerationTask(TextTask):
         beam_size = as_number("beam_size", beam_size, int, n, MAX_BEAM_SIZE)
         best_only = n == 1
 
-        def search(batch):
+        def search_batch(batch):
             inputs = self._inputs(batch, request)
             if self.engine is not None:  # of a translator
                 count = len(batch.indices)
@@ -134,7 +134,7 @@ class GenerationTask(TextTask):
                 options=request.options,
             )
 
-        found = self.map_batches(request.rows, search, request.max_length or 0)
+        found = self.map_batches(request.rows, search_batch, request.max_length or 0)
         return request.to_answers([Hypotheses(*(array[:n] for array in row)) for row in found])
 
     def _sample(self, request, n, temperature, top_k, top_p, seed):
@@ -148,12 +148,15 @@ class GenerationTask(TextTask):
             top_p = 1.0
         top_p = np.float32(as_number("top_p", top_p, float, 1e-6, 1.0))
 
-        def draw(batch):
+        def draw_batch(batch):
             inputs = self._inputs(batch, request)
             length = inputs.buffer_length
             uniforms = np.zeros((len(inputs.tokens), n, length), np.float32)
-            for row, index in zip(uniforms, batch.indices):  # the same in any batch
-                row[:] = np.random.default_rng([seed, index]).random((length, n), np.float32).T
+            # The numbers of a text do not depend on its batch, and the first ones not on the
+            # buffer's length.
+            for row, index in zip(uniforms, batch.indices):
+                random = np.random.default_rng([seed, index])
+                row[:] = random.random((length, n), np.float32).T  # [n, length]
             return self.run(
                 self.draw,
                 inputs.tokens,
@@ -167,7 +170,7 @@ class GenerationTask(TextTask):
                 options=request.options,
             )
 
-        found = self.map_batches(request.rows, draw, request.max_length or 0)
+        found = self.map_batches(request.rows, draw_batch, request.max_length or 0)
         return request.to_answers([Hypotheses(*row) for row in found])
 
     def search(
@@ -204,15 +207,15 @@ class GenerationTask(TextTask):
         if candidates is not None:
             step = self.model.step_among(candidates)
             special, prefix, options = shortlist.to_places(candidates, special, prefix, options)
-        search = decoding.greedy_search
+        algorithm = decoding.greedy_search
         if beam_size > 1:
-            search = functools.partial(
+            algorithm = functools.partial(
                 decoding.beam_search,
                 beam_size=beam_size,
                 early_stopping=self.early_stopping,
                 best_only=best_only,
             )
-        found = search(
+        found = algorithm(
             step,
             cache,
             ops.shape(tokens)[0],

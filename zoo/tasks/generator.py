@@ -75,8 +75,8 @@ class TextGenerator(GenerationTask):
             n: number of continuations of each prompt.
             beam_size: number of hypotheses, from `n` to 1,000; 1 is greedy search. By default `n`.
             length_penalty: see `zoo.decoding.length_penalty`; by default 0.
-            max_new_tokens: maximum number of new tokens; by default 64, or as many as fit. Scores
-                and the length penalty are those of the new tokens.
+            max_new_tokens: maximum number of new tokens. Defaults to 64, or as many as fit. Scores
+                and length penalty are computed from the new tokens only.
             **search_options: fields of `zoo.decoding.SearchOptions`; by default those of the
                 generator.
 
@@ -144,7 +144,8 @@ class TextGenerator(GenerationTask):
                     read at once     first step   prefix      padding
                     |--- prompt, P = 33 ------|   |--- F = 31 --------|
 
-        With 64 new tokens, its hypotheses have at most 7 + 64 tokens, in a buffer for 31 + 64.
+        With 64 new tokens, its hypotheses have at most 7 + 64 tokens. The buffer has to hold
+        31 + 64, and has 128, the next of `LENGTHS`.
         """
         [tokens] = batch.tokens  # [B, P + F]
         size = prompt_length(tokens.shape[1])  # P
@@ -179,7 +180,9 @@ class TextGenerator(GenerationTask):
         def to_answers(hypotheses):
             answers = []
             for found, row in zip(hypotheses, rows):
-                answers.append(self._scored(found, prompt=row[: prompt_length(len(row))]))
+                # as in `_inputs`: a row and its padded row have the same `prompt_length`
+                prompt = row[: prompt_length(len(row))]
+                answers.append(self._scored(found, prompt))
             return answers
 
         return Request(

@@ -69,7 +69,7 @@ class Task:
 
     def _drop_functions(self):
         self._weights = self.model.weights  # that the functions read
-        self._function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
+        self._compile = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
 
     def check_model(self, model):
         """Raises `TaskError` if a model does not fit."""
@@ -140,7 +140,8 @@ class Task:
         with _lock:
             if list(map(id, self.model.weights)) != list(map(id, self._weights)):
                 self._drop_functions()
-            compiled = self._function(function, specs, jit_compile, attributes, **constants)
+            compiled = self._compile(function, specs, jit_compile, attributes, **constants)
+        # The first call traces, which may take seconds: without `_lock`, others need not wait.
         return without_nan(keras.tree.map_structure(np.asarray, compiled(*tensors)))
 
 
@@ -243,7 +244,7 @@ def without_nan(outputs):
 
 
 def _compiled(function, specs, jit_compile, attributes, **constants):
-    """A function of tensors that fit `specs`; the first call traces it.
+    """Returns a function of tensors that fit `specs`, which is traced when it is first called.
 
     A `tf.function` with several traces would look for one that fits, which takes about 1 ms in each
     call.
@@ -252,8 +253,16 @@ def _compiled(function, specs, jit_compile, attributes, **constants):
     graph = tf.function(
         lambda *tensors: function(*tensors, **constants), autograph=False, jit_compile=jit_compile
     )
-    traced = functools.cache(lambda: graph.get_concrete_function(*specs))
-    return lambda *tensors: traced()(*tensors)
+
+    @functools.cache
+    def trace():
+        return graph.get_concrete_function(*specs)
+
+    def call(*tensors):
+        traced = trace()
+        return traced(*tensors)
+
+    return call
 
 
 def read_config(path):

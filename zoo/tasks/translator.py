@@ -192,7 +192,7 @@ class Translator(GenerationTask):
         return self._sample(request, n, temperature, top_k, top_p, seed)
 
     def score(self, texts, translations):
-        """Returns the log-probability of a translation of each text, with the end token.
+        """Returns the log-probability of each translation, including its end token.
 
         Args:
             texts, translations: lists of str of the same length.
