@@ -96,6 +96,7 @@ def main(config):
     def finish(folder, trained):
         finish_generator(folder, TextGenerator(trained, tokenizer), train, valid_texts)
 
+    # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     run.train(
         model,
         batches,

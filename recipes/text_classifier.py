@@ -155,6 +155,7 @@ def main(config):
         finish_text_classifier(folder, classifier, data, train)
 
     checksum_of_data = fingerprint(data.train.texts, data.train.labels.tolist(), data.class_names)
+    # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     run.train(
         model,
         batches,

@@ -154,7 +154,7 @@ class Config(RunSettings):
         "length_penalty",
         "bleu_tokenize",
     }
-    NO_EFFECT = RunSettings.NO_EFFECT | {"cache_dir"}
+    NO_EFFECT = RunSettings.NO_EFFECT | {"cache_dir"}  # no effect on the trained weights
 
     def __post_init__(self):
         super().__post_init__()
@@ -257,6 +257,7 @@ def main(config):
         finish_translator(folder, translator, data, bleu_tokenize)
         last_epochs.remove()
 
+    # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     run.train(
         model,
         batches,
@@ -355,4 +356,6 @@ def run_identity(config, translator, data):
 
 
 if __name__ == "__main__":
-    run_recipe(main, Config, {"phrasebook": PHRASEBOOK, "--weights": FINE_TUNING}, __doc__)
+    # the default values with `--dataset phrasebook`, and those with the flag `--weights`
+    presets = {"phrasebook": PHRASEBOOK, "--weights": FINE_TUNING}
+    run_recipe(main, Config, presets, __doc__)

@@ -95,7 +95,7 @@ class Config(ImageSettings):
         "validation_freq": COUNT,
         "mix_probability": FRACTION,
     }
-    NO_EFFECT = ImageSettings.NO_EFFECT | {"validation_freq"}
+    NO_EFFECT = ImageSettings.NO_EFFECT | {"validation_freq"}  # no effect on the trained weights
 
     def __post_init__(self):
         super().__post_init__()
@@ -149,6 +149,7 @@ def main(config):
         if config.class_weights == "balanced":
             loss = balanced_by_class(loss, data, config.label_smoothing)
         accuracy = keras.metrics.CategoricalAccuracy(name="accuracy")
+    # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,
         ImageClassifier(model, data.preprocessing(), data.class_names),

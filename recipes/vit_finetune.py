@@ -154,6 +154,7 @@ def main(config):
         if config.class_weights == "balanced":
             loss = balanced_by_class(loss, data, config.label_smoothing)
         accuracy = keras.metrics.CategoricalAccuracy(name="accuracy")
+    # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,
         classifier,

@@ -21,13 +21,13 @@ os.chdir(os.path.join(folder, str(index)))
 RUN = "runpy.run_path(sys.argv[0], run_name='__main__')"
 BUG = """
 import tensorflow as tf
-from zoo.training.callbacks import EpochFigures
-write_figures = EpochFigures.on_epoch_end
+from zoo.training.callbacks import LearningRateAndSpeed
+add_to_logs = LearningRateAndSpeed.on_epoch_end
 def fail(self, epoch, logs=None):
     if index == 1 and epoch == 1:
         raise tf.errors.UnavailableError(None, None, "my bucket")
-    write_figures(self, epoch, logs)
-EpochFigures.on_epoch_end = fail
+    add_to_logs(self, epoch, logs)
+LearningRateAndSpeed.on_epoch_end = fail
 """
 
 

@@ -12,8 +12,8 @@ from tests.training.test_optimizers import SMALL
 from zoo.layers import PatchDropout
 from zoo.training.callbacks import (
     AverageCheckpoints,
-    EpochFigures,
     HistoryFile,
+    LearningRateAndSpeed,
     Norms,
     PatchDropoutRates,
 )
@@ -62,12 +62,12 @@ def test_speed_is_that_of_training_alone(monkeypatch, first_step, expected):
     """Of what was trained on in this process, in an epoch that it began or went on with."""
     now = iter([10.0, 14.0, 99.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
-    figures = EpochFigures(4, first_step, {"images": 8})
-    figures.set_model(small_model())
+    speed = LearningRateAndSpeed(4, first_step, {"images": 8})
+    speed.set_model(small_model())
     logs = {}
-    figures.on_epoch_begin(1)
-    figures.on_test_begin()
-    figures.on_epoch_end(1, logs)
+    speed.on_epoch_begin(1)
+    speed.on_test_begin()
+    speed.on_epoch_end(1, logs)
     speeds = [logs["images_per_second"], logs["images_per_second_per_device"]]
     np.testing.assert_array_equal(speeds, expected)
     assert abs(logs["learning_rate"] - 0.2) < 1e-6

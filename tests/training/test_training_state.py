@@ -18,7 +18,7 @@ from zoo.errors import UserError
 from zoo.files import WriteError
 from zoo.training import state_file as files
 from zoo.training import training_state
-from zoo.training.callbacks import EpochFigures, HistoryFile, history_rows
+from zoo.training.callbacks import HistoryFile, LearningRateAndSpeed, history_rows
 from zoo.training.interruption import REPEATED, Interruption
 from zoo.training.run_folder import RunFolder
 from zoo.training.state_file import Damaged, TrainingStateError, load_weights
@@ -101,7 +101,7 @@ def train(folder, trainer=None, bad_step=None, before=(), after=(), **settings):
     trainer = trainer or make_trainer()
     checkpoint = TrainingState(folder, STEPS, **{"steps": 1, **settings})
     done = checkpoint.restore(trainer)
-    figures = EpochFigures(STEPS, done, {"rows": 8 * STEPS})
+    speed = LearningRateAndSpeed(STEPS, done, {"rows": 8 * STEPS})
     swap = keras.callbacks.SwapEMAWeights()
     try:
         trainer.fit(
@@ -110,7 +110,7 @@ def train(folder, trainer=None, bad_step=None, before=(), after=(), **settings):
             initial_epoch=checkpoint.epoch,
             steps_per_epoch=STEPS,
             validation_data=batches(1000).take(2),
-            callbacks=[*before, swap, figures, HistoryFile(folder), checkpoint, *after],
+            callbacks=[*before, swap, speed, HistoryFile(folder), checkpoint, *after],
             verbose=0,
         )
     finally:

@@ -186,11 +186,11 @@ class _WorkerRows:
             weights: [b].
             total_weight: the sum of the weights of all B rows.
         """
-        share = ShareWeights.of_update(weights, self._batch_size, total_weight)
+        share_weights = ShareWeights.of_update(weights, self._batch_size, total_weight)
         batches = []
         for batch in self._batches:
             places = np.searchsorted(self.indices, batch)
-            batches.append(split((pixels, labels, share), places, self._is_real))
+            batches.append(split((pixels, labels, share_weights), places, self._is_real))
         return tuple(batches)
 
 

@@ -47,8 +47,9 @@ class WorkerBatches(NamedTuple):
 
     Fields:
         shares: function of a `tf.distribute.InputContext` that returns the data set of a worker.
-            Each element is a tuple of the shares of the batches of an update. The elements for all
-            replicas of the worker follow each other, then come those of the next update.
+            An element is what one replica computes in one update: a tuple with its share of each
+            batch. The elements come update by update, in each update one for each replica of the
+            worker.
         num_batches: number of updates, or of batches for validation; None if infinite or unknown.
     """
 
@@ -62,7 +63,9 @@ class WorkerBatches(NamedTuple):
         """
 
         def without_totals(*shares):
-            batches = [(inputs, labels, share.weights) for inputs, labels, share in shares]
+            batches = [
+                (inputs, labels, share_weights.weights) for inputs, labels, share_weights in shares
+            ]
             return batches[0] if len(batches) == 1 else tuple(batches)
 
         return self.shares(tf.distribute.InputContext()).map(without_totals)
@@ -128,15 +131,17 @@ def split(batch, indices, is_real):
     Returns:
         The same structures of tensors [replicas of the worker, rows of a replica, ...].
     """
-    inputs, labels, share = tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), batch)
-    return inputs, labels, share._replace(is_real=is_real)
+    inputs, labels, share_weights = tf.nest.map_structure(
+        lambda tensor: tf.gather(tensor, indices), batch
+    )
+    return inputs, labels, share_weights._replace(is_real=is_real)
 
 
 def split_batches(updates, num_batches=None):
-    """Makes `WorkerBatches` of a data set of whole batches, all of which every worker computes.
+    """Makes `WorkerBatches` of a data set of whole batches.
 
-    Its elements are (inputs, labels, weights [B] or [B, ...]), or tuples of these whose gradients
-    are summed.
+    Every worker reads all of it and keeps its own rows. The elements are batches (inputs, labels,
+    weights [B] or [B, ...]), or tuples of batches whose gradients are summed.
     """
 
     def shares(context):
@@ -164,8 +169,9 @@ def _with_totals(*update):
     total = tf.add_n([tf.reduce_sum(tf.cast(weights, tf.float32)) for *_, weights in batches])
     converted = []
     for inputs, labels, weights in batches:
-        share = ShareWeights.of_update(tf.cast(weights, tf.float32), num_rows, total)
-        converted.append((inputs, labels, share))
+        weights = tf.cast(weights, tf.float32)
+        share_weights = ShareWeights.of_update(weights, num_rows, total)
+        converted.append((inputs, labels, share_weights))
     return tuple(converted)
 
 
@@ -175,7 +181,7 @@ def unbatch_replicas(batches):
 
 
 def without_autotuning(batches):
-    """Returns the data set without autotuning, so that `fit` ends at once.
+    """Returns the data set without autotuning, so that `fit` returns without delay.
 
     Otherwise, `fit` waits for the thread that tunes the data set, which sleeps for up to a minute.
     Without autotuning, a `map` runs as many calls in parallel as there are threads, up to 16.

@@ -2,8 +2,8 @@
 
 To compute a metric of the logits after each epoch, pass a Keras metric as one of the
 `weighted_metrics` of `Run.train`. To compute one of generated texts, such as BLEU, write a callback
-that adds it to `logs` in `on_epoch_end`, as `EpochFigures` does, and pass it in `callbacks` of
-`Run.train`: it is then written to ``history.csv`` and TensorBoard.
+that adds it to `logs` in `on_epoch_end`, as `LearningRateAndSpeed` does, and pass it in `callbacks`
+of `Run.train`: it is then written to ``history.csv`` and TensorBoard.
 """
 
 import collections
@@ -68,7 +68,7 @@ def history(folder):
     return {name: [row.get(name, math.nan) for row in rows] for name in names}
 
 
-class EpochFigures(keras.callbacks.Callback):
+class LearningRateAndSpeed(keras.callbacks.Callback):
     """Adds the learning rate and the training speed to the logs of each epoch.
 
     The time of validation does not count.
@@ -97,11 +97,11 @@ class EpochFigures(keras.callbacks.Callback):
         seconds = (self._end or time.perf_counter()) - self._start
         done_before = max(0, self.first_step - epoch * self.steps_per_epoch)
         steps = self.steps_per_epoch - done_before
-        share = steps / self.steps_per_epoch if steps else math.nan  # only validation was left
+        fraction = steps / self.steps_per_epoch if steps else math.nan  # only validation was left
         devices = self.model.distribute_strategy.num_replicas_in_sync
         for name, count in self.per_epoch.items():
-            logs[f"{name}_per_second"] = share * count / seconds
-            logs[f"{name}_per_second_per_device"] = share * count / seconds / devices
+            logs[f"{name}_per_second"] = fraction * count / seconds
+            logs[f"{name}_per_second_per_device"] = fraction * count / seconds / devices
         rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
         logs["learning_rate"] = float(rate)
 
@@ -252,9 +252,9 @@ class AverageCheckpoints(keras.callbacks.Callback):
     """Saves the weights of the last epochs, whose mean translates better than the last weights.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 6.1, which averages the last
-    five checkpoints. Here the last epoch that counts is the one with the lowest `val_loss`, as
-    those before early stopping are all worse; without a `val_loss`, it is the last one. Later
-    epochs are also kept, until one of them is better.
+    five checkpoints. Here the average ends with the epoch of the lowest `val_loss`: those after it,
+    for which early stopping waited, are worse. They are also kept, until one of them is better.
+    Without a `val_loss`, the average ends with the last epoch.
 
     Put this callback before `TrainingState` in the list: the weights of an epoch are then written
     before the checkpoint that marks the epoch as done.
@@ -281,7 +281,8 @@ class AverageCheckpoints(keras.callbacks.Callback):
         losses = [*_losses(earlier), None if loss is None else float(loss)]
         since_best = len(losses) - 1 - best_index(losses)
         weights = {f"{index:05d}": v for index, v in enumerate(self.model.weights)}
-        files.write(path, weights, since_best + self.count, {"losses": losses})
+        keep = self.count + since_best  # the epochs to average, and those after the best one
+        files.write(path, weights, keep=keep, metadata={"losses": losses})
 
     def average(self, model):
         """Sets the weights of `model` to their mean over the saved epochs.

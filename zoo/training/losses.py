@@ -1,4 +1,4 @@
-"""Losses and the accuracy of tokens, and class weights.
+"""Losses, token accuracy and class weights.
 
 Axes: B batch, T tokens, V vocabulary.
 """

@@ -12,7 +12,7 @@ from zoo.errors import UserError, check_at_least_1
 from zoo.files import atomic
 from zoo.layers.quantization import check_not_quantized
 from zoo.training import distribution, state_file
-from zoo.training.callbacks import EpochFigures, HistoryFile, Norms, history_rows
+from zoo.training.callbacks import HistoryFile, LearningRateAndSpeed, Norms, history_rows
 from zoo.training.hardware import resolve_precision
 from zoo.training.interruption import exit_on_sigterm
 from zoo.training.run_folder import RunFolder, check_folder
@@ -112,7 +112,7 @@ class Run:
             finish: function of (`RunFolder`, trained model) that the chief calls at the end. It
                 must write ``metrics.json`` last, which marks the run as finished. By default, the
                 model is written to ``model.keras``, and its last metrics to ``metrics.json``.
-            per_epoch: see `zoo.training.callbacks.EpochFigures`.
+            per_epoch: see `zoo.training.callbacks.LearningRateAndSpeed`.
             restore_best: whether the trained model has the weights of the epoch with the lowest
                 `val_loss`; by default, it has the weights of the last epoch.
 
@@ -155,6 +155,7 @@ class Run:
                         weighted_metrics=weighted_metrics,
                         jit_compile=jit_compile,
                     )
+            # At the end, `_save` serializes the model, and so does the copy from several devices.
             if finish is None or self.strategy.num_replicas_in_sync > 1:
                 _check_saveable(model)
 
@@ -184,8 +185,8 @@ class Run:
                     remaining = batches.repeat().skip(done)
 
                 # 5. Train from there to the end.
-                figures = EpochFigures(steps_per_epoch, done, per_epoch)
-                all_callbacks = [figures, norms, *callbacks]
+                speed = LearningRateAndSpeed(steps_per_epoch, done, per_epoch)
+                all_callbacks = [speed, norms, *callbacks]
                 # in float16, `trainer.optimizer` is a `keras.optimizers.LossScaleOptimizer`
                 inner_optimizer = getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer)
                 if inner_optimizer.use_ema:  # validation uses the averaged weights
@@ -197,11 +198,13 @@ class Run:
                     )
                     all_callbacks.append(board)
                 all_callbacks.append(state)  # last: its checkpoint marks the epoch as done
+                # After early stopping, a resumed run trains no more epochs: `fit` only replaces
+                # the weights by their moving average, if there is one, and calls the callbacks.
+                last_epoch = state.epoch if state.stopped else epochs
                 with state.watching(), distribution.exit_if_a_worker_is_lost(self.strategy):
                     trainer.fit(
                         remaining,
-                        # A run that had stopped early only replaces the weights by their average.
-                        epochs=state.epoch if state.stopped else epochs,
+                        epochs=last_epoch,
                         initial_epoch=state.epoch,
                         steps_per_epoch=steps_per_epoch,
                         validation_data=validation_data,
@@ -238,7 +241,8 @@ class Run:
             overwrite=self.settings.overwrite,
             resume=self.settings.resume,
             writable=self.is_chief,
-            # A recipe's settings fix the length. A script without such a setting may train longer.
+            # A length that is a setting, as `epochs` of the recipes, may change if `MAY_CHANGE`
+            # contains it; one that is only an argument of `train` may always change.
             may_change=may_change | (lengths.keys() - stored.keys()),
         )
 

@@ -32,8 +32,9 @@ class Settings:
         LIMITS: {name of a setting: (smallest value, largest value)}; checked when a config is
             created. None is always allowed.
         MAY_CHANGE: names of settings that may differ when a run is resumed.
-        NO_EFFECT: names of settings that do not affect the result. They are not stored, and may
-            differ when a run is resumed.
+        NO_EFFECT: names of settings that do not affect the trained weights, except for rounding.
+            They are not stored, and may differ when a run is resumed. With dropout, `strategy` and
+            `devices` do affect the weights, as each device drops other units.
     """
 
     embed_dim: int
@@ -172,7 +173,7 @@ class Settings:
             )
 
     def stored(self):
-        """Returns the settings that affect the result, a dict, as in ``config.json`` of a run."""
+        """Returns the settings that ``config.json`` of a run contains: all but `NO_EFFECT`."""
         return {name: value for name, value in vars(self).items() if name not in self.NO_EFFECT}
 
 

@@ -41,11 +41,11 @@ def common_reduction(losses):
     return reductions.pop()
 
 
-def loss_weights(share, reduction, num_replicas):
+def loss_weights(share_weights, reduction, num_replicas):
     """Computes the weights with which the losses of all shares sum to that of the update.
 
     Args:
-        share: `ShareWeights` of B rows.
+        share_weights: `ShareWeights` of B rows.
         reduction: reduction of the loss.
         num_replicas: number of replicas.
 
@@ -53,14 +53,14 @@ def loss_weights(share, reduction, num_replicas):
         float32 [B] or [B, ...], weights for `ShareLoss`.
     """
     if reduction == _SUM:
-        factor = share.is_real
+        factor = share_weights.is_real
     elif reduction == _WEIGHTED_MEAN:
-        factor = ops.divide_no_nan(share.is_real, share.total_weight)
+        factor = ops.divide_no_nan(share_weights.is_real, share_weights.total_weight)
     else:
         # Keras divides by the rows of the share, and by the replicas; wanted is num_rows.
-        divisor = ops.cast(ops.shape(share.is_real)[0] * num_replicas, "float32")
-        factor = share.is_real * divisor / share.num_rows
-    return share.weights * _with_axes(factor, len(share.weights.shape))
+        divisor = ops.cast(ops.shape(share_weights.is_real)[0] * num_replicas, "float32")
+        factor = share_weights.is_real * divisor / share_weights.num_rows
+    return share_weights.weights * _with_axes(factor, len(share_weights.weights.shape))
 
 
 class ShareLoss(keras.losses.Loss):

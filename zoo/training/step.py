@@ -16,10 +16,10 @@ def training_step(trainer, shares, compute_gradients):
 
     Args:
         trainer: compiled `zoo.training.trainer.Trainer`.
-        shares: of each batch of the update the share of this replica: a tuple of (inputs, labels,
-            `ShareWeights`).
-        compute_gradients: `loss_and_gradients` as a function of (inputs, labels, weights), which
-            may be compiled.
+        shares: tuple with the share of this replica of each batch of the update; each is (inputs,
+            labels, `ShareWeights`).
+        compute_gradients: `loss_and_gradients` as a function of (inputs, labels, share_weights),
+            which may be compiled.
 
     Returns:
         The sum of the losses of the shares of this replica.
@@ -48,11 +48,11 @@ def training_step(trainer, shares, compute_gradients):
     return total_loss
 
 
-def loss_and_gradients(trainer, inputs, labels, weights):
+def loss_and_gradients(trainer, inputs, labels, share_weights):
     """Returns the loss of a share, the outputs, and a gradient or None for each variable."""
     with tf.GradientTape() as tape:
         outputs = trainer(inputs, training=True)
-        loss = trainer.compute_loss(inputs, labels, outputs, weights, training=True)
+        loss = trainer.compute_loss(inputs, labels, outputs, share_weights, training=True)
         scaled = trainer.optimizer.scale_loss(loss)  # for float16; `apply` undoes it
     gradients = tape.gradient(scaled, trainer.trainable_variables)
     # Gradients of embeddings are `IndexedSlices`; convert_to_tensor sums repeated rows.
@@ -67,9 +67,9 @@ def apply_gradients(optimizer, gradients, variables):
 
 def validation_step(trainer, share):
     """Returns the loss of a share, (inputs, labels, `ShareWeights`)."""
-    inputs, labels, weights = share
+    inputs, labels, share_weights = share
     outputs = trainer(inputs, training=False)
-    loss = trainer.compute_loss(inputs, labels, outputs, weights, training=False)
+    loss = trainer.compute_loss(inputs, labels, outputs, share_weights, training=False)
     trainer.update_metrics(share, outputs)
     return loss
 

@@ -26,9 +26,10 @@ class Trainer(compat.TrainingModel):
     A step of `fit` is one update of the weights. It takes a batch (inputs, labels, weights), or a
     tuple of batches whose gradients are summed. The loss of an update is the loss that Keras
     computes for all of its rows as one batch, with the reductions "sum_over_batch_size", "sum" or
-    "mean_with_sample_weight"; see `zoo.data.worker_batches`. As in Keras, the reported loss is the
-    mean over the rows of an epoch, but with "mean_with_sample_weight", it is the weighted mean over
-    all items.
+    "mean_with_sample_weight"; see `zoo.data.worker_batches`. As in Keras, the reported loss of an
+    epoch is the mean of the losses of its updates, weighted by their numbers of rows. With
+    "mean_with_sample_weight", they are weighted by their total weights, which gives the weighted
+    mean over all items.
 
     Args:
         model: a built `keras.Model`. Create the model and the trainer within the strategy's scope.
@@ -219,10 +220,12 @@ class Trainer(compat.TrainingModel):
     def train_step(self, shares):
         # An update has one regularization loss, whatever the number of accumulated batches.
         self.batches_per_update = len(shares)
+        # By default, the gradients are a part of the graph of the step: only there can layers
+        # communicate between replicas, as synchronized batch normalization does.
         compute_gradients = functools.partial(loss_and_gradients, self)
         if self._jit_gradients or len(shares) > 1:
-            # In a function of its own, layers cannot communicate between replicas, so synchronized
-            # batch normalization does not work.
+            # A `tf.function` of their own: the part of the step that XLA compiles, or one graph
+            # for all batches of the same shapes, which would otherwise be traced one by one.
             compute_gradients = self._traced_gradients
         loss = training_step(self, shares, compute_gradients)
         return self._logs(loss, shares)
@@ -246,13 +249,13 @@ class Trainer(compat.TrainingModel):
             return
         _, labels, share_weights = share
         weights = share_weights.weights
-        if self._num_replicas > 1:
-            if self._has_unweighted_metrics:
+        if self._num_replicas > 1:  # some rows may be repeated
+            if self._has_unweighted_metrics:  # they ignore weights, so these rows are removed
                 select = functools.partial(_select_rows, selected=share_weights.is_real > 0)
                 labels, outputs, weights = keras.tree.map_structure(
                     select, (labels, outputs, weights)
                 )
-            else:  # which takes less time
+            else:  # a weight of 0 for these rows, which takes less time
                 weights = loss_weights(share_weights, "sum", self._num_replicas)
         self.metrics_of_compile.update_state(labels, outputs, weights)
 
@@ -290,12 +293,12 @@ class Trainer(compat.TrainingModel):
 
     def _logs(self, loss, shares):
         """Updates the reported loss with that of this replica; returns the metrics."""
-        _, _, weights = shares[0]
-        size = weights.num_rows
+        _, _, share_weights = shares[0]
+        size = share_weights.num_rows
         if self._reduction == "mean_with_sample_weight":
-            size = weights.total_weight
-        # The replicas sum what they report. Each has a part of the loss of the update, and counts
-        # an equal part of its size.
+            size = share_weights.total_weight
+        # Keras sums total and count of the tracker over the R replicas. With the weight size / R,
+        # the count is the size of the update; the total is Σ (R · loss) · size / R = size · Σ loss.
         loss_tracker = self.metrics[0]
         loss_tracker.update_state(
             loss * self._num_replicas, sample_weight=size[0] / self._num_replicas

@@ -61,8 +61,8 @@ def as_worker_batches(batches):
 def distribute(batches, strategy):
     """Splits `WorkerBatches` between the replicas of a `tf.distribute.Strategy`.
 
-    Returns an input for `fit`, of tuples of the shares of an update. It is infinite if there are
-    several replicas.
+    Returns an input for `fit`, whose elements are tuples of the shares of an update. It is infinite
+    if there are several replicas.
     """
     if strategy.num_replicas_in_sync == 1:
         return batches.shares(tf.distribute.InputContext())
