@@ -83,7 +83,7 @@ def test_a_model_that_reads_texts(home, tmp_path, monkeypatch):
     graph = (folder / "saved_model.pb").read_bytes()
     (folder / "saved_model.pb").write_bytes(graph.replace(b"StringUpper", b"StringOther"))
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)  # as if it were not installed
-    with pytest.raises(UserError, match="pip install tensorflow-text"):
+    with pytest.raises(UserError, match=r"tensorflow-text is not installed. Run `pip install"):
         load(*find(folder))
 
 
