@@ -1,4 +1,4 @@
-"""The order of the rooms, from the bottom to the top.
+"""The order of the rooms, from the bottom to the top, and one rule of style.
 
 A module imports modules of its own room and of rooms below, also within functions; no two modules
 import each other, not even by way of others.
@@ -152,3 +152,18 @@ def own_names(path):
 def is_private(name):
     public = {"_replace", "_asdict", "_fields", "_make", "_exit", "_meta"}  # `os._exit` and others
     return name.startswith("_") and not name.startswith("__") and name not in public
+
+
+def test_one_statement_is_one_thing():
+    """No tuple of computed values is assigned to a tuple, to save a line."""
+    wrong = []
+    for path in FILES:
+        for node in ast.walk(tree(path)):
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], ast.Tuple)
+                and isinstance(node.value, ast.Tuple)
+                and any(isinstance(part, ast.Call) for part in ast.walk(node.value))
+            ):
+                wrong.append(f"{place(path)}:{node.lineno} {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
