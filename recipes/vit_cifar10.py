@@ -51,7 +51,7 @@ class Config(ImageSettings):
     ff_dim: int = 384  # hidden width of the feed-forward networks
     dropout: float = 0.0  # augmentation regularizes instead
     stochastic_depth: float = 0.0
-    # 24, then 32 of the 64 patches of an image: more epochs in the same time
+    # The model sees 24, then 32 of the 64 patches of an image: more epochs in the same time.
     patch_dropout: tuple[float, ...] = (0.625, 0.5)
     """Share of the patches of each image that training leaves out, which takes less time; several
     values are used in turn, each for an equal part of the epochs."""
@@ -80,7 +80,7 @@ class Config(ImageSettings):
 
     label_smoothing: float = 0.1  # share of a label spread over all classes
     crop_padding: int = 4  # pixels
-    min_crop_area: float | None = None
+    min_crop_area: float | None = None  # crops by `crop_padding`, not random resized crops
     flip_probability: float = 0.5
     randaugment_num_ops: int = 2  # per image, with a strength from 0 to 1
     randaugment_magnitude: float = 0.5
@@ -179,7 +179,7 @@ def build_model(config, data):
         ff_dim=config.ff_dim,
         dropout=config.dropout,
         stochastic_depth=config.stochastic_depth,
-        patch_dropout=max(config.patch_dropout),  # `PatchDropoutRates` sets that of each epoch
+        patch_dropout=max(config.patch_dropout),  # `PatchDropoutRates` sets the rate of each epoch
         pool=config.pool,
         num_registers=config.num_registers,
         positions=config.positions,

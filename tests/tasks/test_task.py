@@ -72,11 +72,11 @@ def test_a_change_of_the_models_variables_takes_effect(saved):
     task = zoo.load(saved[1])
     task.jit_compile = None
     first = answers(task)
-    traced = task._compile.cache_info().misses
+    traced = task._cached_function.cache_info().misses
     for weight in task.model.trainable_weights:
         weight.assign(np.roll(weight, 1))
     before = answers(task)
-    assert before != first and task._compile.cache_info().misses == traced
+    assert before != first and task._cached_function.cache_info().misses == traced
     dense = [x for x in task.model._flatten_layers() if isinstance(x, keras.layers.Dense)]
     for layer in dense:
         layer.enable_lora(2)

@@ -196,10 +196,13 @@ def test_masks_and_single_numbers_that_would_be_wrong_are_refused():
     )
     with pytest.raises(UserError, match="has a mask, which is not supported with the reduction"):
         ShareLoss(ignoring)(labels, logits, np.ones(4, "float32"))
-    number = keras.losses.Dice()
-    expected = number(np.eye(VOCABULARY)[labels], logits)
-    found = ShareLoss(number)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    for reduction in ("sum_over_batch_size", "mean_with_sample_weight"):
+        number = keras.losses.Dice(reduction=reduction)
+        expected = keras.losses.Dice()(np.eye(VOCABULARY)[labels], logits)
+        is_weighted = reduction == "mean_with_sample_weight"
+        weights = np.full(4, 0.25 if is_weighted else 1.0, "float32")  # of `loss_weights`
+        found = ShareLoss(number)(np.eye(VOCABULARY)[labels], logits, weights)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
     with pytest.raises(UserError, match="dice returns one number .* between 2 devices"):
         ShareLoss(number, 2)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))
 

@@ -290,7 +290,7 @@ class MultiHeadAttention(_MultiHead):
     `project` once and `attend` for each query.
     Source: Vaswani et al. 2017, sections 3.2.2 and 3.2.3 ("encoder-decoder attention").
 
-    Args, Output, Raises: see `zoo.layers.MultiHeadSelfAttention`.
+    Args, Output, Raises: see `zoo.layers.MultiHeadSelfAttention`, without `causal`.
 
     Inputs:
         query: [B, T, any width].

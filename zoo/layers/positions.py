@@ -110,6 +110,7 @@ class SinusoidalGridPositions(SameShapeLayer):
     def call(self, x, grid=None):
         rows, columns = grid or self.shape
         half = x.shape[-1] // 2
+        # exponents k / (half/2 - 1): the last one is 1
         longest = 10000.0 ** (half / max(1, half - 2))
         of_rows = sinusoidal_positions(rows, half, "halves", longest)  # [rows, E/2]
         of_columns = sinusoidal_positions(columns, half, "halves", longest)  # [columns, E/2]

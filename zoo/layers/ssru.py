@@ -160,7 +160,8 @@ def linear_recurrence(factor, added, levels=4):
 def _scan(factor, added):
     """The recurrence over at most `CHUNK_SIZE` tokens (Hillis and Steele 1986).
 
-    After each round, c_t = factor_t · c_{t - 2·back} + added_t: 2 · back tokens in one step.
+    After the round with `back`, c_t = factor_t · c_{t - 2·back} + added_t, which is 2 · back tokens
+    in one step.
 
     Returns:
         (the product of the factors up to each token, the cells), both [B, N, T, E].

@@ -220,13 +220,12 @@ class ViT(TransformerModel):
             grid: (rows, columns) of their patches.
         """
         x = self.patch_embed(images)  # [B, N, E]
-        # Class tokens are prepended first if positions are added to them as well.
-        if self.positions in POSITIONS_IN_ATTENTION:  # see `position_arguments`
+        if self.positions in POSITIONS_IN_ATTENTION:  # no sum, see `position_arguments`
             x = self._add_class_tokens(x)
-        elif self.positions == "learned" and self.prefix_positions:
+        elif self.positions == "learned" and self.prefix_positions:  # also of class tokens
             x = self._add_class_tokens(x)
             x = self.patch_positions(x, grid=grid)
-        else:
+        else:  # of patches only
             x = self.patch_positions(x, grid=grid)
             x = self._add_class_tokens(x)
         x = self._dropout(x)  # [B, class tokens + N, E]

@@ -69,7 +69,7 @@ class Task:
 
     def _drop_functions(self):
         self._weights = self.model.weights  # that the functions read
-        self._compile = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
+        self._cached_function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
 
     def check_model(self, model):
         """Raises `TaskError` if a model does not fit."""
@@ -120,7 +120,7 @@ class Task:
 
         Args:
             function: called as ``function(*tensors, **constants)``.
-            *tensors: arrays; None at the end is left out.
+            *tensors: arrays; None, which may stand at the end only, is left out.
             specs: a `tf.TensorSpec` for each tensor; by default their own shapes and dtypes.
             **constants: hashable arguments.
 
@@ -140,7 +140,7 @@ class Task:
         with _lock:
             if list(map(id, self.model.weights)) != list(map(id, self._weights)):
                 self._drop_functions()
-            compiled = self._compile(function, specs, jit_compile, attributes, **constants)
+            compiled = self._cached_function(function, specs, jit_compile, attributes, **constants)
         # The first call traces, which may take seconds: without `_lock`, others need not wait.
         return without_nan(keras.tree.map_structure(np.asarray, compiled(*tensors)))
 

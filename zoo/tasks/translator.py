@@ -291,6 +291,7 @@ class Translator(GenerationTask):
         # A layout is [space, part, space, part, ..., space].
         num_parts = [len(layout) // 2 for layout in layouts]
         rows = [[source] for source in sources]
+        # With a shortlist, tokens are numbered by candidates, also those of `special.prefix`.
         if target_prefix or self.shortlist is not None:
             prefixes = self._prefixes(target_prefix, num_parts, max_length or limit)
             rows = [[source, prefix] for source, prefix in zip(sources, prefixes)]
@@ -309,7 +310,10 @@ class Translator(GenerationTask):
         return Request(rows, max_length, self.options(**search_options), to_answers)
 
     def _prefixes(self, target_prefix, num_parts, max_length):
-        """The tokens that the translation of each part of each text begins with."""
+        """The tokens that the translation of each part begins with.
+
+        The first part of a text has its `target_prefix`, the others have `special.prefix` only.
+        """
         special = self.special_tokens
         tokenizer = self.target_tokenizer
         texts = target_prefix or ""

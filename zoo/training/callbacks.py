@@ -178,7 +178,7 @@ class Norms(keras.callbacks.Callback):
         """Adds the norm of the last step, which was measured if its loss is not finite."""
         last_step, last_norm = self._measured[-1] if self._measured else (0, 0.0)
         norm = float(self.model.gradient_norm.numpy())
-        if step != last_step and norm != last_norm:
+        if step != last_step and norm != last_norm:  # a step that is not measured keeps the norm
             self._measured.append((step, norm))
 
     def _describe_gradients(self):
@@ -252,9 +252,9 @@ class AverageCheckpoints(keras.callbacks.Callback):
     """Saves the weights of the last epochs, whose mean translates better than the last weights.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 6.1, which averages the last
-    five checkpoints. Here the average ends with the epoch of the lowest `val_loss`: those after it,
-    for which early stopping waited, are worse. They are also kept, until one of them is better.
-    Without a `val_loss`, the average ends with the last epoch.
+    five checkpoints. Here the average ends with the epoch of the lowest `val_loss`. Later epochs,
+    for which early stopping waits, are not averaged, but stay on disk: if one of them becomes the
+    best, the average ends with it. Without a `val_loss`, the average ends with the last epoch.
 
     Put this callback before `TrainingState` in the list: the weights of an epoch are then written
     before the checkpoint that marks the epoch as done.
@@ -316,5 +316,8 @@ def best_index(losses):
 
 
 def _losses(paths):
-    """The `val_loss` of all epochs up to the last of some saved ones; None without validation."""
+    """The `val_loss` of every epoch so far, None without validation.
+
+    Each file has the list up to its own epoch, so that of the last file is the longest.
+    """
     return files.read(paths[-1], with_state=False)[0]["losses"] if paths else []

@@ -104,6 +104,8 @@ class ShareLoss(keras.losses.Loss):
         rank = len(values.shape)
         if rank == 0:
             self._check_single_share()
+            if self.loss.reduction == _WEIGHTED_MEAN:
+                return values * ops.sum(weights)  # which are divided by their sum: `values`
             return values * ops.mean(weights)
         while len(weights.shape) > rank:
             weights = ops.squeeze(weights, -1)

@@ -101,7 +101,7 @@ class Trainer(compat.TrainingModel):
             loss_weights, metrics, weighted_metrics: as in Keras.
             jit_compile: whether to compile with XLA: on one device the whole step, on several the
                 forward and backward pass. "auto" compiles on GPUs if all batches have the same
-                shape: it takes seconds to minutes for each shape.
+                shape but for the number of rows: it takes seconds to minutes for each shape.
 
         Raises:
             UserError: if the losses have different reductions.
@@ -176,6 +176,7 @@ class Trainer(compat.TrainingModel):
         if verbose and self._num_replicas > 1:
             print(f"Training on {self._num_replicas} devices")
         batches = distribution.as_worker_batches(batches)
+        # of one replica: a tuple with the whole batches of an update
         update_spec = batches.shares(tf.distribute.InputContext()).element_spec
         if self._jit_compile_argument == "auto" and tf.config.list_logical_devices("GPU"):
             one_shape = all(None not in spec.shape[1:] for spec in tf.nest.flatten(update_spec))
@@ -218,7 +219,8 @@ class Trainer(compat.TrainingModel):
         return self.trained_model().save(*args, **kwargs)
 
     def train_step(self, shares):
-        # An update has one regularization loss, whatever the number of accumulated batches.
+        # An update has one regularization loss: `TrainingModel` divides it by this number, and
+        # Keras by the number of replicas.
         self.batches_per_update = len(shares)
         # By default, the gradients are a part of the graph of the step: only there can layers
         # communicate between replicas, as synchronized batch normalization does.
@@ -297,8 +299,8 @@ class Trainer(compat.TrainingModel):
         size = share_weights.num_rows
         if self._reduction == "mean_with_sample_weight":
             size = share_weights.total_weight
-        # Keras sums total and count of the tracker over the R replicas. With the weight size / R,
-        # the count is the size of the update; the total is Σ (R · loss) · size / R = size · Σ loss.
+        # Keras sums total and count of the tracker over the R replicas:
+        # count = Σ size / R = size, and total = Σ (R · loss) · size / R = size · Σ loss.
         loss_tracker = self.metrics[0]
         loss_tracker.update_state(
             loss * self._num_replicas, sample_weight=size[0] / self._num_replicas
