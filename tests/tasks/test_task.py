@@ -104,12 +104,12 @@ def test_attributes_that_graphs_read_take_effect():
     before = translator.n_best(texts, length_penalty=1.0)
     translator.run_folder = "elsewhere"
     assert translator.n_best(texts, length_penalty=1.0) == before
-    assert translator._compile.cache_info().misses == 1
+    assert translator._cached_function.cache_info().misses == 1
     translator.length_offset = 0.0
     assert translator.n_best(texts, length_penalty=1.0) != before
     translator.length_offset = 5.0
     assert translator.n_best(texts, length_penalty=1.0) == before
-    assert translator._compile.cache_info().misses == 2
+    assert translator._cached_function.cache_info().misses == 2
 
 
 @pytest.mark.parametrize("shape", [(2, 16, 12, 3), (2, 12, 8, 3), (8, 12, 3), (2, 8, 12, 1)])

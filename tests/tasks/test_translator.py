@@ -73,7 +73,7 @@ def test_sampling_depends_on_the_seed_and_not_on_the_neighbors(translator):
 
 def num_functions(translator):
     """How often a function was traced."""
-    return translator._compile.cache_info().misses
+    return translator._cached_function.cache_info().misses
 
 
 def direct(translator, text, length, beam_size=1):
