@@ -34,7 +34,7 @@ BAD = {
         ({"weights": "{marian}"}, "num_classes is not an option of this model"),
         (
             {"weights": "{texts}"},
-            "a run of the model TextClassifier.* other than dtype\\. .* num_classes",
+            "a run of the model EncoderClassifier.* other than dtype\\. .* num_classes",
         ),
         ({"image_size": 11}, "11x11 pixels, patch_size=2"),
         ({"batch_size": 256, "train_examples": 128}, "number of training images, 128"),
