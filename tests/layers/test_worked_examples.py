@@ -97,7 +97,7 @@ def test_cross_attention(block):
     layer.key_value.set_weights([side_by_side("wk", "wv", example=example)])
     layer.output_projection.set_weights([array(example["wo"])])
     assert_close(layer(query, memory)[0], expected["attention_output"])
-    output = block.attention_norm(query + layer(query, memory))
+    output = block.attention_norm(ops.add(query, layer(query, memory)))
     assert_close(output[0], expected["norm"])
     assert_close(output[0], example["published"]["norm"], tolerance=2e-3)
 

@@ -244,13 +244,13 @@ def generated(case, beams, prefix=(), **options):
 def searched(case, beams, **options):
     """The same by the zoo: the tokens of the arrays that `n_best` decodes."""
     translator, arrays = case[2], []
-    compute = translator.compute
-    translator.compute = lambda *args: arrays.extend(compute(*args)) or arrays
+    compute = translator.map_batches
+    translator.map_batches = lambda *args: arrays.extend(compute(*args)) or arrays
     options |= {"length_penalty": 1.0, "max_length": LENGTH, "sentences": False}
     try:
         translator(TEXTS, beam_size=beams, **options)
     finally:
-        del translator.compute
+        del translator.map_batches
     return [strip(tokens[0].tolist(), translator.special_tokens) for tokens, *_ in arrays]
 
 

@@ -193,6 +193,7 @@ class TransformerEncoder(TransformerBlock):
 
     def first_tokens(self, x, count, mask=None, bias=None, rotation=None):
         """Computes the output at the first `count` positions only: [B, count, E]."""
+        x = ops.convert_to_tensor(x)
         y = self.pre_norm(self.attention_norm, x)
         y = self.attention.first_tokens(y, count, mask, bias, rotation)  # [B, count, E]
         x = x[:, :count] + self.drop(self.attention_scale(y))
@@ -402,6 +403,7 @@ class TransformerDecoder(TransformerBlock):
         Returns:
             ([B, T, E], the cache with `x` written to it).
         """
+        x = ops.convert_to_tensor(x)
         y = self.pre_norm(self.self_attention_norm, x)
         y, state = self.self_attention.step(y, cache.self_attention, position, mask, bias, rotation)
         x = x + self.drop(self.self_attention_scale(y))
@@ -424,7 +426,7 @@ class TransformerDecoder(TransformerBlock):
     ):
         """The attention weights of each position over the memory: [B, H, T, S]."""
         self._check_memory(memory)
-        x = self._add_self_attention(x, mask, bias, rotation)
+        x = self._add_self_attention(ops.convert_to_tensor(x), mask, bias, rotation)
         y = self.pre_norm(self.cross_attention_norm, x)
         return self.cross_attention.attention_weights(y, memory, memory_mask)
 
