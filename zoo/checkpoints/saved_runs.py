@@ -62,7 +62,7 @@ def _changed_vit(folder, config, description, options):
         tensors = keras_file.read(folder, file)
         table = keras_file.table(model)
         native = config["input_shape"]
-        assign_adapted(model, tensors, table, native, is_new_head, SEEDS)
+        assign_adapted(model, tensors, table, native, is_new_head, (SEEDS,))
     task = ImageClassifier if names else ImageEncoder
     changed = task.from_description({**description, "class_names": names}, model)
     changed.preprocessing = changed.preprocessing.with_shape(model.input_shape)

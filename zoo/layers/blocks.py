@@ -65,6 +65,13 @@ class TransformerBlock(SameShapeLayer):
         """Dropout and stochastic depth of a sub-layer's output."""
         return self._stochastic_depth(self._dropout(y))
 
+    def _add_feed_forward(self, x):
+        """The last sub-layer of each block: [B, T, E]."""
+        y = self.pre_norm(self.feed_forward_norm, x)
+        y = self.feed_forward(y)
+        x = x + self.drop(self.feed_forward_scale(y))
+        return self.post_norm(self.feed_forward_norm, x)
+
     def _create_norm(self, name):
         return normalization_layer(self.norm_type, self.epsilon, dtype=self.dtype_policy, name=name)
 
@@ -185,11 +192,7 @@ class TransformerEncoder(TransformerBlock):
         y = self.attention(y, mask=mask, bias=bias, rotation=rotation)
         x = x + self.drop(self.attention_scale(y))  # equation 2
         x = self.post_norm(self.attention_norm, x)
-
-        y = self.pre_norm(self.feed_forward_norm, x)
-        y = self.feed_forward(y)
-        x = x + self.drop(self.feed_forward_scale(y))  # equation 3
-        return self.post_norm(self.feed_forward_norm, x)
+        return self._add_feed_forward(x)  # equation 3
 
     def first_tokens(self, x, count, mask=None, bias=None, rotation=None):
         """Computes the output at the first `count` positions only: [B, count, E]."""
@@ -198,11 +201,7 @@ class TransformerEncoder(TransformerBlock):
         y = self.attention.first_tokens(y, count, mask, bias, rotation)  # [B, count, E]
         x = x[:, :count] + self.drop(self.attention_scale(y))
         x = self.post_norm(self.attention_norm, x)
-
-        y = self.pre_norm(self.feed_forward_norm, x)
-        y = self.feed_forward(y)
-        x = x + self.drop(self.feed_forward_scale(y))
-        return self.post_norm(self.feed_forward_norm, x)
+        return self._add_feed_forward(x)
 
     def attention_weights(self, x, mask=None, bias=None, rotation=None):
         """The attention weights of each position over all, without dropout: [B, H, T, T]."""
@@ -363,11 +362,7 @@ class TransformerDecoder(TransformerBlock):
             y = self.cross_attention(y, memory, mask=memory_mask)
             x = x + self.drop(self.cross_attention_scale(y))
             x = self.post_norm(self.cross_attention_norm, x)
-
-        y = self.pre_norm(self.feed_forward_norm, x)
-        y = self.feed_forward(y)
-        x = x + self.drop(self.feed_forward_scale(y))
-        return self.post_norm(self.feed_forward_norm, x)
+        return self._add_feed_forward(x)
 
     def _add_self_attention(self, x, mask, bias, rotation):
         y = self.pre_norm(self.self_attention_norm, x)
@@ -414,12 +409,7 @@ class TransformerDecoder(TransformerBlock):
             y = self.cross_attention.attend(y, cache.memory, memory_mask)
             x = x + self.drop(self.cross_attention_scale(y))
             x = self.post_norm(self.cross_attention_norm, x)
-
-        y = self.pre_norm(self.feed_forward_norm, x)
-        y = self.feed_forward(y)
-        x = x + self.drop(self.feed_forward_scale(y))
-        x = self.post_norm(self.feed_forward_norm, x)
-        return x, cache._replace(self_attention=state)
+        return self._add_feed_forward(x), cache._replace(self_attention=state)
 
     def cross_attention_weights(
         self, x, memory, mask=None, memory_mask=None, bias=None, rotation=None

@@ -12,7 +12,7 @@ import h5py
 from zoo.errors import CheckpointError
 
 # States of random number generators, which are not weights.
-SEEDS = (r"(.*/)?seed_generator(_\d+)?/\d+",)
+SEEDS = r"(.*/)?seed_generator(_\d+)?/\d+"
 
 
 def weights_in_file(path, file):
@@ -87,5 +87,5 @@ def check_weights(path, file, model):
                 f"{tuple(variable.shape)} in the model."
             )
     for name in found:
-        if name not in expected and not re.fullmatch(SEEDS[0], name):
+        if name not in expected and not re.fullmatch(SEEDS, name):
             raise CheckpointError(f"{fits}: {name} has no place in the model.")
