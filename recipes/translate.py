@@ -88,7 +88,9 @@ class Config(RunSettings):
 
     tokenizer: TokenizerKind | None = "bpe"
     vocab_size: int | None = 10_000
-    normalization: Normalization | None = "nmt_nfkc"
+    normalization: Normalization | None = "nmt_nfkc"  # of sources
+    target_normalization: Normalization | None = "identity"
+    """Normalization of targets; identity, so that translations are written as they are."""
     vocabulary: Literal["joint", "separate"] | None = "joint"
     """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: int = 128
@@ -193,6 +195,7 @@ MODEL_SETTINGS = (
     "tokenizer",
     "vocab_size",
     "normalization",
+    "target_normalization",
     "vocabulary",
     "embed_dim",
     "num_heads",

@@ -14,10 +14,10 @@ from zoo.data.text_rows import TextDataset, unused
 from zoo.data.token_store import Sequences, TokenExamples
 from zoo.errors import DataError
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
-from zoo.text.sentencepiece import train_tokenizer
+from zoo.text.sentencepiece import normalize, train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
-VERSION = 7  # of the files, and of reading, dividing and encoding pairs
+VERSION = 8  # of the files, and of reading, dividing and encoding pairs
 _MAX_PAIRS = 2_000_000  # to train a tokenizer on: more take long and change little
 _BLOCK = 2000  # pairs to encode per call
 
@@ -136,18 +136,19 @@ def load_corpus(folder, special):
     return data, (load_tokenizer(folder, "source"), load_tokenizer(folder, "target"))
 
 
-def train_tokenizers(text, tokenizer, vocab_size, normalization, vocabulary):
+def train_tokenizers(text, tokenizer, vocab_size, normalization, target_normalization, vocabulary):
     """Trains tokenizers, (source, target), on up to 2 million evenly spaced training pairs.
 
-    The vocabulary is "joint" for one tokenizer of both languages, or "separate" for one of each.
+    The vocabulary is "joint" for the same ids in both languages, or "separate". For the
+    normalizations of source and target see `zoo.text.sentencepiece.train_tokenizer`.
     """
-    pairs = text.train[:: math.ceil(len(text.train) / _MAX_PAIRS)]
-    if vocabulary == "joint":
-        lines = [line for pair in pairs for line in pair]
-        joint = train_tokenizer(lines, tokenizer, vocab_size, normalization)
-        return joint, joint
-    sources, targets = zip(*pairs)
-    return (
-        train_tokenizer(sources, tokenizer, vocab_size, normalization),
-        train_tokenizer(targets, tokenizer, vocab_size, normalization),
-    )
+    sources, targets = zip(*text.train[:: math.ceil(len(text.train) / _MAX_PAIRS)])
+    if vocabulary == "separate":
+        return (
+            train_tokenizer(sources, tokenizer, vocab_size, normalization),
+            train_tokenizer(targets, tokenizer, vocab_size, target_normalization),
+        )
+    pairs = zip(normalize(sources, normalization), targets)
+    lines = [line for pair in pairs for line in pair]
+    joint = train_tokenizer(lines, tokenizer, vocab_size, target_normalization)
+    return joint.with_normalization(normalization), joint

@@ -111,6 +111,21 @@ class SentencePieceTokenizer(Tokenizer):
         """Returns the same tokenizer with another `prefix`."""
         return dataclasses.replace(self, prefix=prefix)
 
+    def with_normalization(self, normalization):
+        """Returns a tokenizer with the same ids and another normalization; see `train_tokenizer`.
+
+        This is for tokenizers that `train_tokenizer` returned.
+        """
+        proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
+        normalizer = _normalizer(normalization).serialized_model_proto()
+        rule = sentencepiece_model_pb2.ModelProto.FromString(normalizer).normalizer_spec
+        spec = proto.normalizer_spec
+        spec.name = normalization
+        spec.precompiled_charsmap = rule.precompiled_charsmap
+        is_word = proto.trainer_spec.model_type == proto.trainer_spec.WORD
+        spec.remove_extra_whitespaces = is_word or normalization != "identity"
+        return SentencePieceTokenizer(proto.SerializeToString())
+
     @functools.cached_property
     def proto(self):
         """The model's tables: `sentencepiece_model_pb2.ModelProto`."""
@@ -223,6 +238,20 @@ def train_tokenizer(lines, kind="bpe", vocab_size=8000, normalization="nmt_nfkc"
         message = re.sub(r"^.*\] *| or decrease character_coverage.*option", "", str(error))
         raise TokenizerError(f"The tokenizer cannot be trained: {message}") from None
     return SentencePieceTokenizer(model.getvalue())
+
+
+def normalize(lines, normalization):
+    """Returns lines as the tokenizers of this normalization see them; see `train_tokenizer`."""
+    return _normalizer(normalization).normalize(list(lines))
+
+
+def _normalizer(normalization):
+    return sentencepiece.SentencePieceNormalizer(
+        rule_name=normalization,
+        add_dummy_prefix=False,
+        escape_whitespaces=False,
+        remove_extra_whitespaces=normalization != "identity",
+    )
 
 
 def _short_lines(lines):

@@ -27,6 +27,7 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
         "tokenizer": settings.tokenizer,
         "vocab_size": settings.vocab_size,
         "normalization": settings.normalization,
+        "target_normalization": settings.target_normalization,
         "vocabulary": settings.vocabulary,
     }
     key = {
