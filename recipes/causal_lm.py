@@ -21,6 +21,7 @@ import zoo
 from zoo.data import plain_text
 from zoo.tasks.generator import TextGenerator
 from zoo.text import EOS_ID
+from zoo.text.encoding import altered
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
@@ -79,6 +80,9 @@ def main(config):
     tokenizer = train_tokenizer(
         train_texts, config.tokenizer, config.vocab_size, config.normalization
     )
+    if run.is_chief:
+        for note in altered(tokenizer, valid_texts, "held-out texts, whose bytes are counted"):
+            print(note)
     train = plain_text.concatenated_tokens(tokenizer, train_texts, EOS_ID)
     valid = plain_text.concatenated_tokens(tokenizer, valid_texts, EOS_ID)
     steps = plain_text.steps_per_epoch(train, config.batch_size, config.max_length)

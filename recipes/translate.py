@@ -88,9 +88,10 @@ class Config(RunSettings):
 
     tokenizer: TokenizerKind | None = "bpe"
     vocab_size: int | None = 10_000
-    normalization: Normalization | None = "nmt_nfkc"  # of sources
+    normalization: Normalization | None = "nmt_nfkc"
+    """Normalization of sources; nmt also normalizes white space, cf folds case."""
     target_normalization: Normalization | None = "identity"
-    """Normalization of targets; identity, so that translations are written as they are."""
+    """Normalization of targets; identity keeps them as they are."""
     vocabulary: Literal["joint", "separate"] | None = "joint"
     """One shared vocabulary and embedding for source and target, or one for each."""
     max_length: int = 128

@@ -101,6 +101,30 @@ def test_translations_have_the_scores_of_the_recipe(phrasebook_run, pairs):
     assert "bleu_p_value" not in scores
 
 
+@pytest.mark.ci
+def test_several_references(phrasebook_run, pairs, tmp_path, capsys):
+    """They are scored by sacrebleu; an empty one does not count."""
+    lines = (pairs / "es").read_text().splitlines()
+    others = ["" if number % 2 else f"{line}…" for number, line in enumerate(lines)]
+    (tmp_path / "other").write_text("\n".join(others))
+    sources = (pairs / "en").read_text().splitlines()
+    run, targets = str(phrasebook_run[1]), (pairs / "es", tmp_path / "other")
+    translations = zoo.load(run)(sources, sentences=False)
+    scores = zoo.evaluate(run, pairs / "en", target=targets)
+    for name, score in (
+        ("bleu", sacrebleu.corpus_bleu),
+        ("chrf", sacrebleu.corpus_chrf),
+        ("ter", sacrebleu.corpus_ter),
+    ):
+        np.testing.assert_allclose(scores[name], score(translations, [lines, others]).score)
+        assert "nrefs:2" in scores[f"{name}_signature"]
+    flags = [flag for path in targets for flag in ("--target", str(path))]
+    assert main(["evaluate", run, str(pairs / "en"), *flags]) == 0
+    assert f"bleu: {scores['bleu_signature']}" in capsys.readouterr().out
+    with pytest.raises(DataError, match="has its own references. Remove target"):
+        sentence_pairs("sacrebleu:wmt20/tworefs/de-en", targets)
+
+
 @pytest.mark.slow
 def test_an_exported_translator_has_the_scores_of_its_model(
     phrasebook_translator, phrasebook_export, pairs
@@ -358,7 +382,7 @@ def test_files_of_sentences_have_as_many_lines(tmp_path):
     (tmp_path / "en").write_text("one\n\ntwo\n")
     (tmp_path / "es").write_text("uno\nnada\ndos\n")
     files = str(tmp_path / "en"), str(tmp_path / "es")
-    assert sentence_pairs(*files) == (["one", "two"], [["uno", "dos"]], None, NOTE)
+    assert sentence_pairs(files[0], files[1:]) == (["one", "two"], [["uno", "dos"]], None, NOTE)
     (tmp_path / "es").write_text("uno\n")
     with pytest.raises(DataError, match="the same number of lines. .*en has 3, .*es has 1"):
-        sentence_pairs(*files)
+        sentence_pairs(files[0], files[1:])

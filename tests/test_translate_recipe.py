@@ -15,6 +15,7 @@ from tests.checkpoints.translation_folders import write_marian
 from tests.test_recipes import recipe
 from zoo.data import parallel_text, text_rows, tokenized_corpus
 from zoo.errors import UserError
+from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
 from zoo.training.sentence_pairs import load_pairs
 
@@ -100,6 +101,26 @@ def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monk
     loaded()
     pairs = list(parallel_text.tsv(corpus).train)
     assert seen == [text for pair in pairs[::4] for text in pair], "400 pairs, of which 100"
+
+
+def test_targets_are_learned_as_they_are(loaded, tmp_path, capsys):
+    """A model without a fault has a BLEU of 100; what another normalization changes is counted."""
+    rows = (f"Number {number}…\t第{number}，（你好）：H₂O\u3000\u200c！" for number in range(300))
+    (tmp_path / "zh.tsv").write_text("\n".join(rows))
+    for vocabulary in ("joint", "separate"):
+        settings = {"tsv": str(tmp_path / "zh.tsv"), "vocabulary": vocabulary}
+        (data, (source, target)), _ = loaded(**settings)
+        references = [reference for _, reference in data.test]
+        scores = translation_scores(target.decode(target.encode(references)), references)
+        assert (round(scores["bleu"], 6), scores["exact_match"]) == (100, 1)
+        assert source.decode(source.encode(["  1…"])) == ["1..."]
+        is_joint = [*source.tokens.values()] == [*target.tokens.values()]
+        assert is_joint == (vocabulary == "joint") and data.notes == ()
+        (data, tokenizers), _ = loaded(**settings, target_normalization="nmt_nfkc")
+        count, example = len(references), f"{references[0][:40]!r} becomes '第"
+        assert f"The tokenizer cannot give back {count} of {count} test references" in data.notes[0]
+        assert example in data.notes[0] and data.notes[0] in capsys.readouterr().out
+        assert (tokenizers[0] == tokenizers[1]) == (vocabulary == "joint")
 
 
 @pytest.fixture(scope="module")

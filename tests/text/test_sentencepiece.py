@@ -52,6 +52,16 @@ def test_normalization(kind):
     assert folded.decode(folded.encode(["Ä\nB\u200b"])) == ["ä b"]
 
 
+@kinds
+def test_another_normalization_of_the_same_pieces(kind):
+    texts = [text for text in SAMPLE if SPACE not in text and "alone" not in text]
+    changed = EXACT[kind].with_normalization("nfkc")
+    assert [piece.piece for piece in changed.proto.pieces] == [*EXACT[kind].tokens.values()]
+    assert changed.decode(changed.encode(texts)) == NFKC[kind].decode(NFKC[kind].encode(texts))
+    assert changed.with_normalization("identity") == EXACT[kind]
+    assert NFKC[kind].with_normalization("nfkc") == NFKC[kind]
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 300), max_size=30), max_size=3), st.sampled_from([*KINDS]))
 def test_any_ids_are_decoded(ids, kind):

@@ -2,7 +2,7 @@
 
 import json
 
-from tyro.conf import Positional
+from tyro.conf import Positional, UseAppendAction
 
 from zoo import files
 from zoo.commands.shared import Shortlist, SourceLanguage, Str, TargetLanguage, flag, given
@@ -14,7 +14,7 @@ _MOST_CLASSES = 20  # printed at most: the classes with the lowest accuracy
 
 def evaluate(
     items: flag(Positional[tuple[str, ...]], "MODEL [MODEL ...] DATA"),
-    target: Str = None,
+    target: flag(UseAppendAction[tuple[str, ...]], "FILE") = (),
     labels: Str = None,
     data_dir: Str = None,
     bleu_tokenize: Str = None,
@@ -32,7 +32,7 @@ def evaluate(
     Args:
         items: runs, published weights or exported SavedModels; several are compared.
             DATA is a folder of images, TFDS data set, TSV or text file, or sacrebleu:wmt20/en-de
-        target: file with the reference translations, if DATA is a file of sentences
+        target: file with the reference translations, if DATA is a file of sentences; repeatable
         labels: file with the class numbers of each image
         data_dir: folder of prepared TFDS data
         bleu_tokenize: sacrebleu's tokenizer of BLEU (that of the script of the references)
@@ -52,7 +52,7 @@ def evaluate(
     reports = evaluate(
         models,
         data,
-        target=target,
+        target=target or None,
         labels=labels,
         data_dir=data_dir,
         bleu_tokenize=bleu_tokenize,

@@ -61,6 +61,11 @@ def read_tsv(path, columns):
             )
 
 
+def clean(text):
+    """Normalizes a text by NFC, and strips it."""
+    return unicodedata.normalize("NFC", text).strip()
+
+
 def cleaned(rows):
     """Normalizes rows of two texts by NFC, strips them, and leaves out those with an empty column.
 
@@ -70,8 +75,8 @@ def cleaned(rows):
     kept = []
     empty = 0
     for first, second in rows:
-        first = unicodedata.normalize("NFC", first).strip()
-        second = unicodedata.normalize("NFC", second).strip()
+        first = clean(first)
+        second = clean(second)
         if first and second:
             kept.append((first, second))
         else:

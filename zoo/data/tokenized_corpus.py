@@ -13,6 +13,7 @@ from tqdm import tqdm
 from zoo.data.text_rows import TextDataset, unused
 from zoo.data.token_store import Sequences, TokenExamples
 from zoo.errors import DataError
+from zoo.text.encoding import altered
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import normalize, train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
@@ -116,6 +117,8 @@ def write_corpus(folder, text, tokenizers, max_length, special):
         encoded.sequences.save(folder / name)
         reason = f"{name} pairs with more than {max_length} tokens"
         notes += unused(len(pairs) - len(encoded), reason)
+    references = [target for _, target in text.test]
+    notes += altered(target_tokenizer, references, "test references, which are scored as they are")
     (folder / "texts.json").write_text(json.dumps({"test": text.test, "notes": notes}))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from zoo.data.image_folder import TEST, TRAIN, by_name, class_folders, subfolder
 from zoo.data.images import Images, digits
 from zoo.data.parallel_text import file_pair, tsv_pairs
-from zoo.data.text_rows import cleaned, read_lines, read_tsv, unused
+from zoo.data.text_rows import clean, cleaned, read_lines, read_tsv, unused
 from zoo.data.tfds_data import tfds_images
 from zoo.errors import DataError, needed
 
@@ -162,27 +162,39 @@ def read_labels(path, count):
 
 def labeled_texts(data):
     """Reads a TSV file: label, tab, text."""
-    labels, texts, notes = _columns(read_tsv(data, "label, tab, text"), data)
-    names, numbers = np.unique(labels, return_inverse=True)
-    return Labeled(texts, numbers[:, None].tolist(), names.tolist(), notes)
-
-
-def _columns(rows, data):
-    """(first column, second column, notes) of rows."""
-    rows, empty = cleaned(rows)
+    rows, empty = cleaned(read_tsv(data, "label, tab, text"))
     if not rows:
         raise DataError(f"{data} has no texts.")
-    first, second = zip(*rows)
-    return list(first), list(second), unused(empty)
+    labels, texts = zip(*rows)
+    names, numbers = np.unique(labels, return_inverse=True)
+    return Labeled(list(texts), numbers[:, None].tolist(), names.tolist(), unused(empty))
 
 
-def sentence_pairs(data, target=None):
-    """Reads a TSV file, a pair of files, or a test set that sacrebleu has downloaded before."""
+def sentence_pairs(data, targets=()):
+    """Reads a TSV file, files of sentences, or a test set that sacrebleu has downloaded before.
+
+    Args:
+        data: path of the TSV file or of the sources, or "sacrebleu:" and the name of a test set.
+        targets: paths of the references of the sources, of which some may be empty.
+    """
     if data.startswith(_TEST_SET):
+        if targets:
+            raise DataError(f"{data} has its own references. Remove target.")
         return _test_set(data.removeprefix(_TEST_SET))
-    rows = file_pair(data, target) if target else tsv_pairs(data)
-    sources, references, notes = _columns(rows, data)
-    return Labeled(sources, [references], notes=notes)
+    if targets:
+        columns = [file_pair(data, target) for target in targets]
+    else:
+        columns = [list(tsv_pairs(data))]
+    rows = []
+    for pairs in zip(*columns):
+        source, _ = pairs[0]
+        rows.append((clean(source), [clean(reference) for _, reference in pairs]))
+    kept = [(source, references) for source, references in rows if source and any(references)]
+    if not kept:
+        raise DataError(f"{data} has no texts.")
+    sources, references = zip(*kept)
+    references = [list(texts) for texts in zip(*references)]
+    return Labeled(list(sources), references, notes=unused(len(rows) - len(kept)))
 
 
 def _test_set(name):

@@ -19,6 +19,7 @@ from zoo.errors import CheckpointError, DataError, UserError
 from zoo.evaluation.data import labeled_images, labeled_texts, model_labels, sentence_pairs
 from zoo.evaluation.exported import Exported
 from zoo.loading import load
+from zoo.text.encoding import altered
 from zoo.training.report_scores import (
     class_scores,
     cross_entropy,
@@ -49,7 +50,8 @@ def evaluate(
             label, tab, text; for translators, a TSV file of source, tab, reference, a file of
             sources with `target`, or a test set in the cache of sacrebleu, such as
             "sacrebleu:wmt14/full/en-de"; for text generators, a text file.
-        target: path of the reference translations, one per line.
+        target: path of the reference translations, one per line; or a list of such paths, if a
+            source has several references. Empty lines are no references.
         labels: path of a file with the class numbers of each image; see
             `zoo.evaluation.data.read_labels`.
         data_dir: folder of prepared TFDS data.
@@ -99,7 +101,8 @@ def evaluate(
         texts = read_texts([data])
         reports = [_measured(_likelihood, task, texts) for task in tasks]
     else:
-        items = sentence_pairs(data, target)
+        is_path = isinstance(target, (str, os.PathLike))
+        items = sentence_pairs(data, [target] if is_path else target or ())
         reports = [_measured(_translations, task, items) for task in tasks]
         translations = [report.pop("translations") for report in reports]
         compared = compared_translations(translations, items.labels, bleu_tokenize)
@@ -225,6 +228,9 @@ def _translations(translator, data):
     else:
         texts = translator(data.items, sentences=False, too_long="split")
     notes = [*data.notes, *_refused(translator, data)]
+    if not isinstance(translator, Exported):
+        references = [text for texts in data.labels for text in texts if text]
+        notes += altered(translator.target_tokenizer, references, "references")
     return {"items": len(texts), "notes": notes, "translations": texts}
 
 
@@ -262,4 +268,5 @@ def _likelihood(generator, texts):
         "loss": loss,
         **likelihood_scores(loss, len(tokens), len(texts[0].encode())),
         "token_accuracy": accuracy,
+        "notes": [*altered(generator.tokenizer, texts, "texts, whose bytes are counted")],
     }

@@ -1,6 +1,7 @@
 """Texts to the tokens of a model, as a whole or in parts."""
 
 import functools
+import os
 import re
 
 from zoo.errors import TaskError
@@ -35,6 +36,24 @@ def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shor
                 f" {advice} It begins: {texts[index][:60]!r}."
             )
     return rows
+
+
+def altered(tokenizer, texts, name):
+    """Returns lines about texts that decoding their ids does not give back: none, or one line.
+
+    Args:
+        name: what the texts are, such as "test references".
+    """
+    pairs = zip(texts, tokenizer.decode(tokenizer.encode(texts)))
+    differing = [(text, found) for text, found in pairs if text != found]
+    if not differing:
+        return ()
+    start = max(len(os.path.commonprefix(differing[0])) - 20, 0)
+    text, found = (text[start : start + 40] for text in differing[0])
+    return (
+        f"The tokenizer cannot give back {len(differing):,} of {len(texts):,} {name}: "
+        f"{text!r} becomes {found!r}, for instance.",
+    )
 
 
 def encode_parts(tokenizer, texts, limit, end, too_long, sentences):

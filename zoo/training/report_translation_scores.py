@@ -99,7 +99,7 @@ def compared_translations(translations, references, bleu_tokenize=None):
 
     Args:
         translations: a list of str for each model.
-        references: a list of str for each set of references.
+        references: a list of str for each set of references; "" is no reference.
         bleu_tokenize: see `translation_scores`.
 
     Returns:
@@ -108,7 +108,7 @@ def compared_translations(translations, references, bleu_tokenize=None):
     """
     from sacrebleu.significance import PairedTest
 
-    metrics = _metrics(references[0], bleu_tokenize)
+    metrics = _metrics([text for texts in references for text in texts], bleu_tokenize)
     named = [(str(number), [*texts]) for number, texts in enumerate(translations)]
     test = PairedTest(named, metrics, references, test_type="bs", n_samples=1000)
     signatures, results = test()
