@@ -79,7 +79,7 @@ class Config(RunSettings):
     data_dir: str | None = None
     """Folder of prepared TFDS data."""
     tsv: str | None = None
-    """File with one text per line, without a header: label, tab, text."""
+    """File with one text per line: label, tab, text; or a CSV file with these columns."""
     label_separator: str | None = None
     """Separator of several labels per text, such as |; with --tsv."""
 

@@ -96,7 +96,7 @@ def test_a_run_ends_well_and_says_where_things_are(run, files, texts, items, req
 
 def metrics_and_texts(folder, name):
     """The metrics of a run and the columns of its table of texts."""
-    rows = rows_of(folder / name, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = rows_of(folder / name, delimiter="\t")
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     return json.loads((folder / "metrics.json").read_text()), columns
 

@@ -82,7 +82,6 @@ def test_any_number_of_labels(separator, tmp_path):
 def test_files_that_cannot_be_used(tmp_path):
     for lines, message in (
         (["a\tone", "no tab here"], "line 2, has no tab. .*: label, tab, text. .* 'no tab"),
-        (["Label\ttext", "a\tone"], "begins with a header, 'Label.ttext': remove its"),
         ([f"a {n}\t{n % 200}" for n in range(999)], "class 'a [0-9]+' has no text to train on"),
         ([f"a\t{n}" for n in range(200)], r"at least two labels. Received: \['a'\]"),
         (["a\tone", "b\ttwo"] * 2, "4 rows give none for .* more"),

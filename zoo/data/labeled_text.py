@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.text_rows import TextDataset, divided, read_tsv
+from zoo.data.tables import read_table
+from zoo.data.text_rows import TextDataset, divided
 from zoo.data.tfds_data import supervised_examples
 from zoo.data.token_store import Sequences, TokenExamples
 from zoo.errors import DataError
@@ -50,15 +51,17 @@ def phrasebook(seed=0):
 
 
 def tsv(path, seed=0, separator=None):
-    """Reads a UTF-8 file without a header, one text per line: label, tab, text.
+    """Reads a UTF-8 file, one text per line: label, tab, text; see `zoo.data.tables.read_table`.
 
     Blank lines, and lines without a label or a text, are skipped. With a `separator`, such as "|",
     the first column contains any number of labels, separated by it; one label is then enough.
     """
     # A row with an empty column is skipped; with a separator, a text may have no label.
     before = _NO_LABEL if separator else ""
-    rows = ((text, before + label) for label, text in read_tsv(path, "label, tab, text"))
-    return _divided(path, seed, rows, separator=separator)
+    table = read_table(path, "label", "text")
+    rows = [(text, before + label) for label, text in table.rows]
+    data = _divided(path, seed, rows, separator=separator)
+    return data._replace(notes=(*table.notes, *data.notes))
 
 
 def tfds_texts(name, data_dir=None, seed=0):

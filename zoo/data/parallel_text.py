@@ -7,7 +7,8 @@ are in the same part. Training pairs with the case-folded target of a held-out p
 A function raises `DataError` if the data cannot be read or have too few pairs.
 """
 
-from zoo.data.text_rows import divided, read_lines, read_tsv
+from zoo.data.tables import read_table
+from zoo.data.text_rows import divided, read_lines
 from zoo.data.tfds_data import prepared_builder, supervised_examples
 from zoo.errors import DataError
 
@@ -22,14 +23,13 @@ def phrasebook(seed=0):
 
 
 def tsv(path, seed=0):
-    """Reads a UTF-8 file with one pair per line: source, tab, target; other columns are ignored."""
-    return divided(path, _HELD_OUT, seed, tsv_pairs(path), apart=True)
+    """Reads a UTF-8 file with one pair per line: source, tab, target; other columns are ignored.
 
-
-def tsv_pairs(path):
-    """Yields the (source, target) of each line of a file; see `tsv`."""
-    for source, rest in read_tsv(path, "source, tab, target"):
-        yield source, rest.split("\t", 1)[0]
+    For headers, quotes and CSV files see `zoo.data.tables.read_table`.
+    """
+    table = read_table(path, "source", "target")
+    data = divided(path, _HELD_OUT, seed, table.rows, apart=True)
+    return data._replace(notes=(*table.notes, *data.notes))
 
 
 def parallel_files(source, target, valid=(None, None), test=(None, None), seed=0):

@@ -8,13 +8,6 @@ from typing import NamedTuple
 
 from zoo.errors import DataError
 
-# fmt: off
-_HEADERS = {  # names of columns
-    "label", "labels", "class", "category", "sentiment", "text", "sentence",
-    "source", "target", "src", "tgt", "reference",
-    "english", "spanish", "german", "french", "en", "de", "es", "fr",
-}
-# fmt: on
 _MAX_HELD_OUT = 2000  # approximate maximum number of rows, for validation and test each
 
 
@@ -38,27 +31,6 @@ def read_lines(path):
             f"{path}, line {number:,}, is not UTF-8 ({error.reason} at byte {error.start + 1}). "
             "Convert the file to UTF-8."
         ) from None
-
-
-def read_tsv(path, columns):
-    """Yields the first column and the rest of each line of a UTF-8 file; blank lines are skipped.
-
-    `columns` describes a line for messages, such as "label, tab, text". Raises `DataError` if the
-    file begins with a header, or a line has no tab.
-    """
-    for number, line in enumerate(read_lines(path), start=1):
-        first, tab, rest = line.partition("\t")
-        if number == 1 and {*line.strip().lower().split("\t")[:2]} <= _HEADERS:
-            raise DataError(
-                f"{path} begins with a header, {line.strip()!r}: remove its first line."
-            )
-        if tab:
-            yield first, rest
-        elif line.strip():
-            raise DataError(
-                f"{path}, line {number:,}, has no tab. Each line must be: {columns}. "
-                f"It begins: {line.strip()[:60]!r}."
-            )
 
 
 def clean(text):

@@ -2,14 +2,16 @@
 
 import json
 import pathlib
+import re
 from typing import NamedTuple
 
 import numpy as np
 
 from zoo.data.image_folder import TEST, TRAIN, by_name, class_folders, subfolder
 from zoo.data.images import Images, digits
-from zoo.data.parallel_text import file_pair, tsv_pairs
-from zoo.data.text_rows import clean, cleaned, read_lines, read_tsv, unused
+from zoo.data.parallel_text import file_pair
+from zoo.data.tables import read_table
+from zoo.data.text_rows import clean, cleaned, read_lines, unused
 from zoo.data.tfds_data import tfds_images
 from zoo.errors import DataError, needed
 
@@ -135,7 +137,8 @@ def read_labels(path, count):
     """Reads the class numbers of images.
 
     Args:
-        path: file with a JSON list, or with a line of numbers for each image.
+        path: file with a JSON list, or with a line of numbers for each image, after a header or
+            without one.
         count: number of images.
 
     Returns:
@@ -149,7 +152,10 @@ def read_labels(path, count):
         if text.lstrip().startswith("["):
             rows = json.loads(text)
         else:
-            rows = [line.split() for line in text.removesuffix("\n").split("\n")]
+            lines = text.removesuffix("\n").split("\n")
+            if len(lines) == count + 1 and re.search(r"[^\W\d]", lines[0]):
+                lines = lines[1:]  # without the header
+            rows = [line.split() for line in lines]
         labels = [np.ravel(row).astype(int).tolist() for row in rows]
         if any(number < 0 for row in labels for number in row):
             raise ValueError("one is negative")
@@ -161,30 +167,34 @@ def read_labels(path, count):
 
 
 def labeled_texts(data):
-    """Reads a TSV file: label, tab, text."""
-    rows, empty = cleaned(read_tsv(data, "label, tab, text"))
+    """Reads a TSV or CSV file of labels and texts."""
+    table = read_table(data, "label", "text")
+    rows, empty = cleaned(table.rows)
     if not rows:
         raise DataError(f"{data} has no texts.")
     labels, texts = zip(*rows)
     names, numbers = np.unique(labels, return_inverse=True)
-    return Labeled(list(texts), numbers[:, None].tolist(), names.tolist(), unused(empty))
+    notes = (*table.notes, *unused(empty))
+    return Labeled(list(texts), numbers[:, None].tolist(), names.tolist(), notes)
 
 
 def sentence_pairs(data, targets=()):
-    """Reads a TSV file, files of sentences, or a test set that sacrebleu has downloaded before.
+    """Reads a table, files of sentences, or a test set that sacrebleu has downloaded before.
 
     Args:
-        data: path of the TSV file or of the sources, or "sacrebleu:" and the name of a test set.
+        data: path of the table or of the sources, or "sacrebleu:" and the name of a test set.
         targets: paths of the references of the sources, of which some may be empty.
     """
     if data.startswith(_TEST_SET):
         if targets:
             raise DataError(f"{data} has its own references. Remove target.")
         return _test_set(data.removeprefix(_TEST_SET))
+    notes = ()
     if targets:
         columns = [file_pair(data, target) for target in targets]
     else:
-        columns = [list(tsv_pairs(data))]
+        pairs, notes = read_table(data, "source", "target")
+        columns = [pairs]
     rows = []
     for pairs in zip(*columns):
         source, _ = pairs[0]
@@ -194,7 +204,8 @@ def sentence_pairs(data, targets=()):
         raise DataError(f"{data} has no texts.")
     sources, references = zip(*kept)
     references = [list(texts) for texts in zip(*references)]
-    return Labeled(list(sources), references, notes=unused(len(rows) - len(kept)))
+    notes = (*notes, *unused(len(rows) - len(kept)))
+    return Labeled(list(sources), references, notes=notes)
 
 
 def _test_set(name):

@@ -4,6 +4,8 @@ Each task has a function that adds its scores and pictures; `_begin` and `_end` 
 Their `folder` is the `zoo.training.run_folder.RunFolder` of the run.
 """
 
+import csv
+
 import numpy as np
 
 from zoo.data.images import sample
@@ -188,9 +190,10 @@ def _several_label_scores(data, probabilities, words):
 
 def _write_table(path, rows):
     """Writes rows of texts, tab-separated; returns the first ones, to print."""
-    lines = ["\t".join(" ".join(text.split()) for text in row) for row in rows]
-    path.write_text("\n".join([*lines, ""]), "utf-8")
-    return [line.replace("\t", " | ") for line in lines[: 1 + _NUM_SAMPLES]]
+    rows = [[" ".join(text.split()) for text in row] for row in rows]
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(rows)
+    return [" | ".join(row) for row in rows[: 1 + _NUM_SAMPLES]]
 
 
 # --- translations --------------------------------------------------------------------------------
