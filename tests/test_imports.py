@@ -17,7 +17,7 @@ ROOMS = (
     "checkpoints deploy engines loading training evaluation server launch commands __main__"
 ).split()
 LAZY = {"zoo", "zoo.registration"}  # they name modules in strings, and import them on demand
-SERVER = {"errors", "server"}  # it serves any SavedModel
+SERVER = {"errors", "files", "server"}  # it serves any SavedModel
 MATHEMATICS = {"layers", "models", "decoding"}  # plain `keras.ops`
 
 

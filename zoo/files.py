@@ -1,9 +1,11 @@
-"""Atomic writes, so that a killed run leaves no half-written file, and locks."""
+"""Paths; atomic writes, so that a killed run leaves no half-written file; and locks."""
 
 import contextlib
 import os
 import pathlib
+import re
 import shutil
+import tempfile
 
 from zoo.errors import UserError
 
@@ -12,6 +14,42 @@ PARTIAL = "partial."  # prefix of a file or folder that is being written
 
 class WriteError(UserError):
     """A file cannot be written, for instance because the disk is full."""
+
+
+def as_path(path):
+    """Converts a path to a `pathlib.Path`; a `~` at its beginning is the home folder."""
+    return pathlib.Path(os.path.expanduser(path))
+
+
+def printable(path):
+    """Returns a path as a str, with bytes that are not UTF-8 as in "caf\\xe9.jpg"."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def check_utf8(path):
+    """Raises `UserError` if TensorFlow cannot take a path because it is not UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"The path {printable(path)} is not UTF-8, which TensorFlow needs. Rename it."
+        ) from None
+
+
+@contextlib.contextmanager
+def without_pattern(folder):
+    """Context with a path of a folder, a `pathlib.Path`, from which TensorFlow can read variables.
+
+    TensorFlow takes the path for a pattern, in which `*`, `?`, `[` and a backslash are special. If
+    it has one of these, or is not UTF-8, the context has a link in a temporary folder.
+    """
+    if not re.search(r"[*?\[\\\udc80-\udcff]", folder.as_posix()):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        link = pathlib.Path(temporary) / "link"
+        link.symlink_to(folder.resolve(), target_is_directory=True)
+        yield link
 
 
 @contextlib.contextmanager
@@ -25,7 +63,7 @@ def atomic(path):
         WriteError: if the disk is full or read-only. The old content of `path` is kept, and what
             was written is deleted.
     """
-    path = pathlib.Path(path)
+    path = as_path(path)
     partial = path.with_name(PARTIAL + path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import pathlib
 import re
 
 from zoo import engines
@@ -12,6 +11,7 @@ from zoo.checkpoints.loading_errors import named_errors
 from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensor_files import SUFFIXES
 from zoo.errors import UserError
+from zoo.files import as_path
 from zoo.tasks.generator import TextGenerator
 from zoo.tasks.translator import Translator
 
@@ -69,9 +69,9 @@ def load(path, dtype=None, engine=None, revision=None, **options):
             "revision is for models of the Hugging Face Hub, hf://owner/name. Received: "
             f"path={os.fspath(path)!r}."
         )
-    path = pathlib.Path(path)
+    path = as_path(path)
     if not path.exists():
-        raise FileNotFoundError(_missing(str(path)))
+        raise FileNotFoundError(_missing(path))
     with named_errors(path, options):
         if registry.is_checkpoint(path):
             loaded = registry.load(path, dict(options))
@@ -84,15 +84,16 @@ def load(path, dtype=None, engine=None, revision=None, **options):
     return loaded
 
 
-def _missing(path):
+def _missing(file):
     """The error message for a missing path, which may be a name on the Hugging Face Hub."""
-    file = pathlib.Path(path)
-    similar = sorted(other.name for other in file.parent.glob(f"{file.name}.*"))
+    path = str(file)
+    is_in_folder = file.parent.name != "" and file.parent.exists()
+    others = file.parent.iterdir() if file.parent.is_dir() else ()
+    similar = sorted(other.name for other in others if other.name.startswith(f"{file.name}."))
     message = f"There is no file or folder {path}.{advice(similar)}"
     host = r"(?:https?:/+[^/]+/|hf:/+|hf[-_]hub:)?"  # as in other libraries, or with one slash
     name = re.fullmatch(host + r"((?:[\w-][\w.-]*/)?[\w-][\w.-]*)", path)
     is_file = file.suffix in (*SUFFIXES, ".zip")
-    is_in_folder = file.parent.name != "" and file.parent.exists()
     if name and not is_file and not is_in_folder:
         message += (
             " Nothing is downloaded for a name alone: for the model of the Hugging Face Hub, pass "

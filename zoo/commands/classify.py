@@ -6,6 +6,7 @@ from typing import Literal
 
 from zoo.commands.shared import File, Float, Int, Items, RunFolder, Str, load, read_texts
 from zoo.errors import UserError
+from zoo.files import printable
 
 _BATCH = 64  # images that are read and classified at once
 
@@ -61,7 +62,8 @@ def _classify_images(classifier, items, top_k, threshold):
             except (UserError, OSError) as error:
                 failed += 1
                 print(f"error: {error}", file=sys.stderr)
-        _print_classes(readable, classifier(images, top_k, threshold))
+        names = [printable(path) for path in readable]
+        _print_classes(names, classifier(images, top_k, threshold))
     if not failed:
         return 0
     print(f"{failed} of {len(paths)} images could not be classified.", file=sys.stderr)
@@ -72,6 +74,7 @@ def _image_files(path):
     """The images in a folder, or the file itself."""
     from zoo.data.image_folder import SUFFIXES, images_in
 
+    path = os.path.expanduser(path)
     if not os.path.isdir(path):
         return [path]
     images, notes = images_in(path)

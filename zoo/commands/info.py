@@ -1,9 +1,9 @@
 """``python -m zoo info``."""
 
 import json
-import pathlib
 
 from zoo.commands.shared import RunFolder, SourceLanguage, TargetLanguage, load
+from zoo.files import as_path
 
 
 def info(run_folder: RunFolder, src_lang: SourceLanguage = None, tgt_lang: TargetLanguage = None):
@@ -12,7 +12,7 @@ def info(run_folder: RunFolder, src_lang: SourceLanguage = None, tgt_lang: Targe
     model = {"type": type(loaded.model).__name__, "parameters": loaded.model.count_params()}
     report = {"model": model, **loaded.description()}
     for name in ("metrics", "config"):
-        path = pathlib.Path(run_folder, f"{name}.json")
+        path = as_path(run_folder) / f"{name}.json"
         if path.is_file():
             report[name] = json.loads(path.read_text())
     print(json.dumps(report, indent=2))

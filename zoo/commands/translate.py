@@ -20,6 +20,7 @@ from zoo.commands.shared import (
     read_texts,
 )
 from zoo.errors import UserError
+from zoo.files import as_path
 
 FEW_TEXTS = 8  # up to this number, compiling by XLA takes longer than it saves
 
@@ -87,4 +88,5 @@ def translate(
         from zoo.training.pictures import cross_attention
 
         alignment = translator.alignment(lines[0], translations[0][0].text)
-        cross_attention(alignment.weights, alignment.source, alignment.target, attention)
+        path = as_path(attention)
+        cross_attention(alignment.weights, alignment.source, alignment.target, path)

@@ -41,6 +41,7 @@ class ImageError(UserError):
 
 def read_file(path):
     """Decodes an image file: uint8 [height, width, 3]; raises `ImageError` if it cannot be read."""
+    path = os.path.expanduser(path)
     if not os.path.exists(path):
         name = str(path)
         what = describe_string(name)

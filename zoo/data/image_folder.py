@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from zoo.data.images import ImageDataset, Images
 from zoo.errors import DataError
+from zoo.files import check_utf8, printable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 TRAIN = ("train", "training")
@@ -170,6 +171,7 @@ def _by_class(folder, fewest=1):
     _, names, _ = next(_walk(folder))
     found = {}
     for name in names:
+        check_utf8(name)
         files = _images(os.path.join(folder, name))
         if files:
             found[name] = files
@@ -201,7 +203,7 @@ def _unused(folder, files):
         folders[:] = [name for name in sorted(folders) if os.path.join(parent, name) in used]
     if not others:
         return ()
-    shown = [os.path.relpath(path, folder) for path in others[:_MAX_NAMED]]
+    shown = [printable(os.path.relpath(path, folder)) for path in others[:_MAX_NAMED]]
     if len(others) > _MAX_NAMED:
         shown.append("...")
     return (f"Not used: {len(others):,} ({', '.join(shown)}).",)
@@ -230,10 +232,10 @@ def _stream(files_by_class, names):
         files = files_by_class.get(name, [])
         paths += files
         labels += [label] * len(files)
-    all_paths = tf.constant(paths, tf.string)
+    all_paths = tf.constant([*map(os.fsencode, paths)], tf.string)
     all_labels = tf.constant(labels, tf.int32)
 
     def read(number):
         return tf.io.read_file(tf.gather(all_paths, number)), tf.gather(all_labels, number)
 
-    return Images(np.arange(len(paths)), read, name=paths.__getitem__)
+    return Images(np.arange(len(paths)), read, name=lambda number: printable(paths[number]))

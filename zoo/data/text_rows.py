@@ -7,6 +7,7 @@ import zlib
 from typing import NamedTuple
 
 from zoo.errors import DataError
+from zoo.files import as_path
 
 _MAX_HELD_OUT = 2000  # approximate maximum number of rows, for validation and test each
 
@@ -14,7 +15,7 @@ _MAX_HELD_OUT = 2000  # approximate maximum number of rows, for validation and t
 def read_lines(path):
     """Yields the lines of a UTF-8 file, which may be compressed by gzip."""
     try:
-        with open(path, "rb") as file:
+        with open(as_path(path), "rb") as file:
             is_gzip = file.peek(2)[:2] == b"\x1f\x8b"
             # Text mode would also split at a lone carriage return, and could not report the line
             # number of a decoding error.

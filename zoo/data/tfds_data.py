@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from zoo.data.images import ImageDataset, Images
 from zoo.errors import DataError
-from zoo.files import locked
+from zoo.files import as_path, check_utf8, locked
 
 _ADVICE = "Built in are digits (images) and phrasebook (texts). For your own data, see --help."
 _HIDDEN_TEST = ("imagenet2012",)  # data sets whose test split has no labels
@@ -29,8 +29,11 @@ def prepared_builder(name, data_dir):
     """
     import tensorflow_datasets as tfds
 
-    if data_dir is not None and not os.path.isdir(data_dir):
-        raise DataError(f"There is no folder {data_dir}.")
+    if data_dir is not None:
+        data_dir = as_path(data_dir)
+        check_utf8(data_dir)
+        if not data_dir.is_dir():
+            raise DataError(f"There is no folder {data_dir}.")
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
@@ -44,7 +47,8 @@ def prepared_builder(name, data_dir):
             raise DataError(
                 f"{builder.info.full_name} is not prepared in {data_dir} (looked in "
                 f"{builder.data_path}). Nothing is downloaded to --data-dir; without it, the data "
-                "set is downloaded to the default folder of TensorFlow Datasets."
+                "set is downloaded to the default folder of TensorFlow Datasets. If the path has a "
+                "bracket, rename that folder: TensorFlow Datasets takes it for a pattern."
             )
         _download(builder)
         builder = tfds.builder(name)  # the old one does not see files that another process prepared

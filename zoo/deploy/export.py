@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from zoo.deploy.readme import readme
 from zoo.errors import ExportError, as_number
+from zoo.files import as_path, check_utf8, printable
 from zoo.layers.quantization import quantization_mode
 from zoo.models.vit import ViT
 from zoo.tasks.classifier import Classifier, EncodedTextTask, ImageTask
@@ -82,7 +83,8 @@ def export(
         ExportError, TaskError: if an option is invalid, the folder is not empty, or the outputs of
             the export differ from those of the model. Nothing is written in these cases.
     """
-    folder = pathlib.Path(folder)
+    folder = as_path(folder)
+    check_utf8(folder)
     if not isinstance(model, Task):
         received = type(model).__name__
         raise ExportError(f"model must be a task that zoo.load returns. Received: {received}.")
@@ -266,7 +268,7 @@ def _source(run_folder):
     """The settings and metrics of the run of the model; None if it was not loaded from a run."""
     if run_folder is None:
         return None
-    source = {"run": str(run_folder)}
+    source = {"run": printable(run_folder)}
     for name in ("metrics", "config"):
         file = run_folder / f"{name}.json"
         if file.is_file():

@@ -9,6 +9,7 @@ from zoo.deploy.generator_signatures import GeneratorSignatures
 from zoo.deploy.plain_graphs import tensor
 from zoo.deploy.translator_signatures import TranslatorSignatures
 from zoo.errors import ExportError
+from zoo.files import without_pattern
 from zoo.tasks.classifier import EncodedTextTask, ImageTask
 from zoo.tasks.padded_batches import BATCH_SIZES
 from zoo.tasks.translator import Translator
@@ -31,7 +32,8 @@ def write(task, folder, dtype, options):
     inputs, expected = task_signatures.examples()
     [spec] = signatures["serving_default"].inputs
     _write_warm_up_requests(folder, spec.name, inputs[:1])
-    loaded = tf.saved_model.load(str(folder))
+    with without_pattern(folder) as readable:
+        loaded = tf.saved_model.load(str(readable))
     found = loaded.signatures["serving_default"](tf.constant(inputs))
     is_exact = dtype == "float32"
     measured = {"largest_difference": _largest_difference(found, inputs, expected, is_exact)}

@@ -18,6 +18,7 @@ from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import CheckpointError, DataError, UserError
 from zoo.evaluation.data import labeled_images, labeled_texts, model_labels, sentence_pairs
 from zoo.evaluation.exported import Exported
+from zoo.files import as_path
 from zoo.loading import load
 from zoo.text.encoding import altered
 from zoo.training.report_scores import (
@@ -90,7 +91,7 @@ def evaluate(
     if bleu_tokenize:
         bleu_tokenizer((), bleu_tokenize)  # an error before the work
 
-    data = os.fspath(data)
+    data = os.path.expanduser(data)
     if kind == "classifier":
         items = labeled_images(data, labels, data_dir, tasks[0].run_folder)
         reports = [_measured(_classification, task, items) for task in tasks]
@@ -138,7 +139,7 @@ def _peak_memory():
 def _loaded(model, options):
     """The model to evaluate; `options` are for those that `zoo.load` reads."""
     is_path = isinstance(model, (str, os.PathLike))
-    is_exported = is_path and os.path.isfile(os.path.join(model, DESCRIPTION_FILE))
+    is_exported = is_path and (as_path(model) / DESCRIPTION_FILE).is_file()
     if is_path and not is_exported:
         try:
             return load(model, **options)

@@ -1,7 +1,6 @@
 """SavedModels that `zoo.export` wrote, as models to evaluate."""
 
 import json
-import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +8,7 @@ from tqdm import tqdm
 
 from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import UserError, needed
+from zoo.files import as_path, without_pattern
 
 _KINDS = ("classifier", "text_classifier", "translator")
 _BATCH_SIZE = 32
@@ -29,7 +29,8 @@ class Exported:
     """
 
     def __init__(self, folder):
-        about = json.loads((pathlib.Path(folder) / DESCRIPTION_FILE).read_text("utf-8"))
+        folder = as_path(folder)
+        about = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
         self.description_file = f"{about['kind']}.json"
         self.class_names = about.get("class_names", [])
         self.problem = about.get("problem", "single_label")
@@ -49,7 +50,8 @@ class Exported:
             )
         if "tensorflow-text" in about["needs"]:
             needed("tensorflow_text")
-        self._model = tf.saved_model.load(str(folder))
+        with without_pattern(folder) as readable:
+            self._model = tf.saved_model.load(str(readable))
         self._function = self._model.signatures["serving_default"]
         [self._input] = self._function.structured_input_signature[1]
         self.refused = []

@@ -1,7 +1,6 @@
 """SavedModels: how they are found, loaded, called and replaced by other versions."""
 
 import asyncio
-import pathlib
 import re
 import reprlib
 import sys
@@ -16,6 +15,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, prediction_log_pb2
 
 from zoo.errors import ServerError, needed
+from zoo.files import as_path, without_pattern
 from zoo.server.errors import STATUS, RequestError
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -122,10 +122,10 @@ def find(given):
         ServerError: if there is no such model.
     """
     name, equals, path = str(given).partition("=")
-    if not equals or "/" in name or pathlib.Path(given).exists():
+    if not equals or "/" in name or as_path(given).exists():
         name = ""
         path = given
-    folder = pathlib.Path(path)
+    folder = as_path(path)
     if not folder.is_dir():
         raise ServerError(f"There is no folder {folder}.")
     if not (folder / _FILE).is_file():
@@ -155,7 +155,8 @@ def load(name, version, folder):
     started = time.monotonic()
     try:
         proto = saved_model_pb2.SavedModel.FromString((folder / _FILE).read_bytes())
-        loaded = tf.saved_model.load(str(folder))
+        with without_pattern(folder) as readable:
+            loaded = tf.saved_model.load(str(readable))
         signatures = {
             key: Signature(f.structured_input_signature[1], f.structured_outputs, f)
             for key, f in loaded.signatures.items()

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import pathlib
 import tempfile
 import threading
 import zipfile
@@ -17,6 +16,7 @@ from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
 from zoo.errors import CheckpointError, TaskError, as_number
+from zoo.files import as_path
 from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.weight_names import check_weights
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
@@ -87,7 +87,7 @@ class Task:
 
     def save(self, folder):
         """Saves the model, the tokenizers and the description to a folder."""
-        folder = pathlib.Path(folder)
+        folder = as_path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save(folder / MODEL_FILE, include_optimizer=False)
         for attribute, name in self.tokenizer_names.items():
@@ -98,7 +98,7 @@ class Task:
     @classmethod
     def load(cls, folder, **arguments):
         """Loads a folder that `save` wrote; `arguments` of the model replace its own."""
-        folder = pathlib.Path(folder)
+        folder = as_path(folder)
         description = json.loads((folder / cls.description_file).read_text())
         if "first" in description.get("special_tokens", {}):
             raise CheckpointError(

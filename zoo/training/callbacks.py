@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo import compat
-from zoo.files import write_text
+from zoo.files import as_path, write_text
 from zoo.layers import PatchDropout
 from zoo.training import state_file as files
 from zoo.training.step import global_norm
@@ -54,7 +54,7 @@ class HistoryFile(keras.callbacks.Callback):
 def history_rows(folder):
     """Reads ``history.csv``: a list of a dict of metrics for each epoch."""
     try:
-        with open(pathlib.Path(folder) / "history.csv", newline="") as file:
+        with open(as_path(folder) / "history.csv", newline="") as file:
             rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
     except FileNotFoundError:
         return []

@@ -2,14 +2,13 @@
 
 import contextlib
 import dataclasses
-import pathlib
 import sys
 
 import keras
 
 from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError, check_at_least_1
-from zoo.files import atomic
+from zoo.files import as_path, atomic
 from zoo.layers.quantization import check_not_quantized
 from zoo.training import distribution, state_file
 from zoo.training.callbacks import HistoryFile, LearningRateAndSpeed, Norms, history_rows
@@ -53,7 +52,7 @@ class Run:
         settings = dataclasses.replace(settings or RunSettings(), **fields)
         self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)
-        self.path = pathlib.Path(settings.out or f"runs/{name}")
+        self.path = as_path(settings.out or f"runs/{name}")
         if self.is_chief:
             with distribution.tell_failure():
                 check_folder(self.path, settings.overwrite, settings.resume)

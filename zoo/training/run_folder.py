@@ -12,7 +12,7 @@ import weakref
 import zlib
 
 from zoo.errors import UserError
-from zoo.files import PARTIAL, write_text
+from zoo.files import PARTIAL, check_utf8, write_text
 
 FINISHED = "metrics.json"  # the last file that a run writes
 
@@ -128,6 +128,7 @@ def check_folder(path, overwrite, resume):
     """Raises `UserError` unless a run with these flags may use a directory."""
     if overwrite and resume:
         raise UserError("Pass either --overwrite or --resume, not both.")
+    check_utf8(path)
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file. --out must be a directory.")
     try:

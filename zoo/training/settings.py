@@ -8,6 +8,7 @@ several recipes declare, so that ``--help`` finds it; other settings are describ
 import contextlib
 import dataclasses
 import math
+import os
 import pathlib
 from typing import Literal
 
@@ -145,6 +146,9 @@ class Settings:
     NO_EFFECT = frozenset()
 
     def __post_init__(self):
+        for name, value in list(vars(self).items()):
+            if isinstance(value, str):  # only a path may begin with ~, the home folder
+                object.__setattr__(self, name, os.path.expanduser(value))  # it is frozen
         for name, (low, high) in self.LIMITS.items():
             if hasattr(self, name):
                 self.check(name, low, high)

@@ -9,7 +9,6 @@ same on all replicas. Random states are derived from the state of the first repl
 """
 
 import json
-import pathlib
 import re
 import shutil
 
@@ -17,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.errors import UserError
-from zoo.files import atomic, remove_partial
+from zoo.files import as_path, atomic, remove_partial, without_pattern
 from zoo.training import distribution
 
 BEST = "best"  # subfolder
@@ -41,7 +40,7 @@ class Damaged(TrainingStateError):
 
 def paths(folder):
     """Returns the paths of the checkpoints in a folder, oldest first."""
-    return sorted(pathlib.Path(folder).glob("epoch_*"))
+    return sorted(as_path(folder).glob("epoch_*"))
 
 
 def write(path, variables, keep, metadata=None):
@@ -87,13 +86,14 @@ def read(path, with_state=True):
         Damaged: if the content is not what was written.
     """
     try:
-        reader = tf.train.load_checkpoint(str(pathlib.Path(path) / _NAME))
-        metadata = json.loads(reader.get_tensor("metadata"))
-        state = {}
-        if with_state:
-            for name in sorted(reader.get_variable_to_shape_map()):
-                if name != "metadata":
-                    state[name.removeprefix("state/")] = reader.get_tensor(name)
+        with without_pattern(as_path(path)) as folder:
+            reader = tf.train.load_checkpoint(str(folder / _NAME))
+            metadata = json.loads(reader.get_tensor("metadata"))
+            state = {}
+            if with_state:
+                for name in sorted(reader.get_variable_to_shape_map()):
+                    if name != "metadata":
+                        state[name.removeprefix("state/")] = reader.get_tensor(name)
         return metadata, state
     # TensorFlow raises errors of several types, depending on where the damage is.
     except Exception as error:
