@@ -32,7 +32,7 @@ S16 = {
     "num_layers": 12,
     "ff_dim": 1536,
 }
-STEPS = 3  # training steps of a run
+STEPS = 10 if turns.GPU else 3  # training steps of a run
 OPTIMIZER = {"learning_rate": 1e-4, "weight_decay": 0.05, "epsilon": 1e-8}
 
 
@@ -180,6 +180,7 @@ def in_keras(model, sizes, kind, batch_size):
 
     _, images, labels = batch(sizes, batch_size)
     if kind == "inference":
+        images = turns.on_device(images)
         return lambda: softmax(model.predict_on_batch(images))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.AdamW(**OPTIMIZER), loss)
@@ -187,13 +188,13 @@ def in_keras(model, sizes, kind, batch_size):
 
 
 def training(model, arrays):
-    """A function that trains `model` with `fit` on one batch: (images, labels), with weights."""
+    """A function that trains `model` on one batch: (images, labels), with weights."""
     import tensorflow as tf
 
     from zoo.data.worker_batches import without_autotuning
 
     batches = without_autotuning(tf.data.Dataset.from_tensors(arrays).repeat())
-    return lambda: model.fit(batches, steps_per_epoch=STEPS, verbose=0).history["loss"]
+    return turns.steps_of_fit(model, batches, STEPS)
 
 
 def timm_model(folder, sizes):
@@ -221,14 +222,14 @@ def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
     torch.set_float32_matmul_precision("high")  # TensorFloat-32 on GPUs, as TensorFlow
     call = torch.compile(model) if compiled else model
     _, images, labels = batch(sizes, batch_size)
-    images = torch.tensor(images.transpose(0, 3, 1, 2).copy())  # [B, C, H, W]
+    images = torch.tensor(images.transpose(0, 3, 1, 2).copy(), device=turns.TORCH_DEVICE)
     labels = torch.tensor(labels, device=turns.TORCH_DEVICE)
     cast = torch.autocast(turns.TORCH_DEVICE, torch.bfloat16, enabled=precision == "bfloat16")
 
     @torch.inference_mode()
     def infer():
         with cast:
-            return call(images.to(turns.TORCH_DEVICE)).float().softmax(-1).cpu().numpy()
+            return call(images).float().softmax(-1).cpu().numpy()
 
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -241,13 +242,13 @@ def in_timm(folder, sizes, precision, kind, batch_size, compiled=False):
         losses = []
         for _ in range(STEPS):
             with cast:
-                logits = call(images.to(turns.TORCH_DEVICE)).float()
+                logits = call(images).float()
                 loss = torch.nn.functional.cross_entropy(logits, labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(loss.item())
-        return [np.mean(losses)]
+            losses.append(loss.detach())
+        return [torch.stack(losses).mean().item()]
 
     if kind == "inference":
         model.eval()
