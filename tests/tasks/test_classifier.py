@@ -232,3 +232,24 @@ def test_a_command_that_can_do_nothing_ends_with_status_2(folder, capsys, argume
         arguments = [argument.replace(name, place) for argument in arguments]
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_images_are_read_in_batches(classifier, monkeypatch):
+    """The memory of a call does not grow with its images, and a bit of a result does not differ."""
+    images = [np.full((8, 8, 3), number, np.uint8) for number in range(150)]
+    images += [f"missing {number}.jpg" for number in range(3)]
+    expected = classifier.outputs(classifier.preprocess(images[:150]))
+    sizes = []
+    outputs = classifier.outputs
+
+    def counted(inputs):
+        sizes.append(len(inputs))
+        return outputs(inputs)
+
+    monkeypatch.setattr(classifier, "outputs", counted)
+    for given in (images[:150], np.stack(images[:150]), iter(images[:150])):
+        np.testing.assert_array_equal(classifier.probabilities(given), expected)
+    assert sizes == [64, 64, 22] * 3
+    assert classifier([]) == [] and classifier.probabilities([]).shape == (0, 3)
+    with pytest.raises(FileNotFoundError, match="missing 0.jpg"):
+        classifier(images)

@@ -3,6 +3,7 @@
 Axes: B images or texts, T tokens.
 """
 
+import itertools
 import math
 import os
 import warnings
@@ -10,6 +11,7 @@ import warnings
 import keras
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import TaskError, as_number
@@ -34,16 +36,30 @@ class ImageTask(Task):
 
     def preprocess(self, images):
         """Preprocesses images, see `__call__`, for the model: float32 [B, H, W, C]."""
+        self._check_list(images)
+        pixels = [self.preprocessing.read(image) for image in images]
+        if not pixels:
+            return np.zeros((0, *self.model.input_shape), np.float32)
+        return self.preprocessing.normalize(np.stack(pixels)).numpy()
+
+    @staticmethod
+    def _check_list(images):
         is_array = getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4)
         is_pillow = hasattr(images, "convert")
         if is_array or is_pillow or isinstance(images, (str, bytes, os.PathLike)):
             raise TaskError(
                 "images must be a list, or an array [B, H, W, C]. Pass [image] for one image."
             )
-        pixels = [self.preprocessing.read(image) for image in images]
-        if not pixels:
-            return np.zeros((0, *self.model.input_shape), np.float32)
-        return self.preprocessing.normalize(np.stack(pixels)).numpy()
+
+    def outputs_of_images(self, images):
+        """The outputs [B, output_width] for images, see `__call__`, read in batches."""
+        self._check_list(images)
+        # A bar is shown on a terminal, for work that takes longer than a moment.
+        progress = tqdm(images, unit="image", delay=1.0, leave=False, disable=None)
+        remaining = iter(progress)
+        batches = iter(lambda: list(itertools.islice(remaining, _IMAGES_IN_BATCH)), [])
+        outputs = [self.outputs(self.preprocess(batch)) for batch in batches]
+        return np.concatenate([np.zeros((0, self.output_width), np.float32), *outputs])
 
     def outputs(self, inputs):
         """The outputs [B, output_width] for preprocessed images, float32 [B, H, W, C]."""
@@ -204,6 +220,7 @@ class ImageClassifier(Classifier, ImageTask):
 
         Args:
             images: list of paths, PIL images and arrays [H, W] or [H, W, C] of values in 0..255.
+                They are read in batches.
             top_k: maximum number of classes to return for each image.
             threshold: minimum probability of returned classes, from 0 to 1: a number, or one for
                 each class. Without `top_k` and `threshold`, the most likely class is returned, or
@@ -222,7 +239,7 @@ class ImageClassifier(Classifier, ImageTask):
 
     def probabilities(self, images):
         """The probability of each class for each image: float32 [B, classes]."""
-        return self.outputs(self.preprocess(images))
+        return self.outputs_of_images(images)
 
 
 class TextClassifier(Classifier, EncodedTextTask):

@@ -76,7 +76,7 @@ class ImageEncoder(Encoder, ImageTask):
             FileNotFoundError, ImageError: if an image is missing or cannot be read.
             TaskError: if `images` is not such a list, or outputs are NaN.
         """
-        return self.outputs(self.preprocess(images))
+        return self.outputs_of_images(images)
 
 
 class TextEncoder(Encoder, EncodedTextTask):
