@@ -242,6 +242,7 @@ def main(config):
         else:
             translator, data = new_translator(config, run)
         model = translator.model
+        translator.keep_numbers = keeps_numbers(data.test)
         optimizer = build_optimizer(config, model)
         accuracy = token_accuracy()
     references = [reference for _, reference in data.test]
@@ -292,6 +293,12 @@ def new_translator(config, run):
     data, (source, target) = load_pairs(run, config.max_length)
     model = build_model(config, source.vocab_size, target.vocab_size)
     return Translator(model, source, target, config.beam_size, config.length_penalty), data
+
+
+def keeps_numbers(pairs):
+    """Whether most sources without a letter, such as numbers, are their own translation."""
+    same = [source == target for source, target in pairs if not any(map(str.isalpha, source))]
+    return 2 * sum(same) >= len(same)
 
 
 @report_invalid_settings()

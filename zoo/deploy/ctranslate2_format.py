@@ -55,6 +55,7 @@ def write(translator, folder, dtype="float32"):
             "end": source[special.end],
             "suppressed": [target[id] for id in decoding.never_generated(special, options)],
             "forced_eos": options.forced_eos,
+            "keep_numbers": translator.keep_numbers,
             "options": search_options(options),
             "left_out": [*target_tokenizer.control],
             "strips": target_tokenizer.proto.normalizer_spec.remove_extra_whitespaces,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from zoo.text.layout import NO_TEXT, SENTENCE, SPACE_FOLLOWS
+from zoo.text.layout import NO_SPACE_FOLLOWS, NO_TEXT, SENTENCE, SPACE_FOLLOWS
 
 _END = b"\xff"  # after each field; this byte does not occur in UTF-8
 
@@ -22,6 +22,12 @@ class Layout(NamedTuple):
     def of_parts(self, values):
         """Gathers values of texts, [B, ...], for the fields that are translated: [M, ...]."""
         return tf.gather(values, tf.gather(self.texts, self.places))
+
+    def without_numbers(self):
+        """`zoo.text.layout.without_numbers`."""
+        parts = tf.gather(self.fields, self.places)
+        has_letter = tf.strings.regex_full_match(parts, r"(?s).*\pL.*")
+        return self._replace(places=tf.boolean_mask(self.places, has_letter))
 
 
 def split_sentences(texts):
@@ -54,8 +60,11 @@ def join_parts(layout, counts, translations, scores, errors):
     fields = tf.tensor_scatter_nd_update(
         tf.repeat(layout.fields[:, None], count, axis=1),
         layout.places[:, None],
-        _with_spaces(layout, translations),
+        translations,
     )  # [F, N]
+    fields = tf.tensor_scatter_nd_update(
+        fields, layout.places[1:, None] - 1, _between(layout, translations)
+    )
     texts = tf.strings.unsorted_segment_join(fields, layout.texts, size)  # [B, N]
     scores = tf.math.unsorted_segment_sum(scores, owners, size)  # [B, N]
     # A text of several fields has one translation. A text of a single field may have fewer than N:
@@ -65,12 +74,14 @@ def join_parts(layout, counts, translations, scores, errors):
     return tf.where(exists, texts, ""), tf.where(exists, scores, 0.0), error
 
 
-def _with_spaces(layout, translations):
-    """Inserts spaces before translations, string [M, N]; see `zoo.text.layout.join_sentences`."""
+def _between(layout, translations):
+    """The fields before all translations but the first; see `zoo.text.layout.join_sentences`."""
     places = layout.places[1:]
-    places_before = layout.places[:-1]
-    has_nothing_before = tf.gather(layout.fields, places - 1) == ""
-    is_adjacent = (places - places_before == 2) & has_nothing_before  # [M - 1]
-    needs = is_adjacent[:, None] & tf.strings.regex_full_match(translations[:-1], SPACE_FOLLOWS)
-    needs = tf.pad(needs, [[1, 0], [0, 0]])[: tf.shape(translations)[0]]  # [M, N]
-    return tf.where(needs, tf.strings.join([" ", translations]), translations)
+    found = tf.gather(layout.fields, places - 1)  # [M - 1]
+    is_adjacent = places - layout.places[:-1] == 2
+    has_spaces = is_adjacent & tf.strings.regex_full_match(found, " *")
+    has_nothing = is_adjacent & (found == "")
+    before = translations[:-1]  # [M - 1, N]
+    removed = has_spaces[:, None] & tf.strings.regex_full_match(before, NO_SPACE_FOLLOWS)
+    inserted = has_nothing[:, None] & tf.strings.regex_full_match(before, SPACE_FOLLOWS)
+    return tf.where(removed, "", tf.where(inserted, " ", found[:, None]))

@@ -64,6 +64,8 @@ class TranslatorSignatures(TextSignatures):
             is_blank = tf.strings.regex_full_match(texts, _BLANK)
             places = tf.where(~is_blank)[:, 0]
             layout = Layout(tf.where(is_blank, "", texts), tf.range(size), places)
+        if self._task.keep_numbers:
+            layout = layout.without_numbers()
         counts = tf.math.bincount(layout.of_parts(tf.range(size)), minlength=size)  # [B]
         parts = layout.of_parts(codes) + tf.gather(layout.fields, layout.places)  # [M]
         tokens, error = self._source(parts)

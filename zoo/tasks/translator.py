@@ -33,6 +33,10 @@ class Translator(GenerationTask):
         max_length: maximum number of tokens of a translation; by default twice the length to which
             the source is padded: 16, 32, 64, ...
         search_options: dict of fields of `zoo.decoding.SearchOptions`, the defaults of all calls.
+        keep_numbers: whether texts and sentences without a letter, such as numbers, dates and
+            emoji, are kept as they are.
+        keep_signs: whether signs and emoji that are no tokens of the source keep their places: what
+            is before and after them is translated separately.
 
     Attributes:
         engine: thread-safe function that searches in place of the model, see `zoo.load`.
@@ -53,6 +57,8 @@ class Translator(GenerationTask):
         "early_stopping",
         "max_length",
         "search_options",
+        "keep_numbers",
+        "keep_signs",
     )
 
     def __init__(
@@ -67,6 +73,8 @@ class Translator(GenerationTask):
         early_stopping="never",
         max_length=None,
         search_options=None,
+        keep_numbers=True,
+        keep_signs=False,
     ):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
@@ -79,6 +87,8 @@ class Translator(GenerationTask):
             )
         self.early_stopping = early_stopping
         self.max_length = max_length
+        self.keep_numbers = keep_numbers
+        self.keep_signs = keep_signs
         self.shortlist = None
         super().__init__(model, special_tokens, search_options)
 
@@ -130,7 +140,7 @@ class Translator(GenerationTask):
         By default, each text is translated as a whole.
 
         Args:
-            texts: list of str; an empty text gives an empty translation.
+            texts: list of str; a text that is empty, or has no letter, is its only translation.
             n: number of translations of each text.
             beam_size: number of hypotheses, from `n` to 1,000; 1 is greedy search. By default that
                 of the translator, or `n` if that is larger.
@@ -143,7 +153,7 @@ class Translator(GenerationTask):
                 translation: the best of each part, with the sum of their scores.
             target_prefix: beginning of the translations, normalized by the tokenizer: a str, or a
                 list with one for each text. It counts towards `max_length`, but not for the score
-                and the length penalty. An empty text stays empty.
+                and the length penalty. A text without letters stays as it is.
             **search_options: fields of `zoo.decoding.SearchOptions`; by default those of the
                 translator.
 
@@ -286,7 +296,14 @@ class Translator(GenerationTask):
         else:
             max_length = as_number("max_length", max_length, int, 1, limit)
         layouts, sources = encode_parts(
-            self.source_tokenizer, texts, limit, special.end, too_long, sentences
+            self.source_tokenizer,
+            texts,
+            limit,
+            special.end,
+            too_long,
+            sentences,
+            self.keep_numbers,
+            self.keep_signs,
         )
         # A layout is [space, part, space, part, ..., space].
         num_parts = [len(layout) // 2 for layout in layouts]

@@ -3,9 +3,10 @@
 import functools
 import os
 import re
+import unicodedata
 
 from zoo.errors import TaskError
-from zoo.text.layout import split_long, split_sentences
+from zoo.text.layout import split_long, split_sentences, without_numbers
 from zoo.text.sentencepiece import LANGUAGE
 from zoo.text.tokenizer import as_texts
 
@@ -56,13 +57,34 @@ def altered(tokenizer, texts, name):
     )
 
 
-def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
+def unknown_signs(tokenizer, text):
+    """The signs and emoji in a text that are no tokens: a set of characters."""
+    signs = {character for character in text if unicodedata.category(character)[0] == "S"}
+    return {sign for sign in signs if tokenizer.unknown in tokenizer.encode([sign])[0]}
+
+
+def _around_signs(tokenizer, fields):
+    """Splits parts of fields around the signs that the tokenizer does not know."""
+    signs = unknown_signs(tokenizer, "".join(fields[1::2]))
+    if not signs:
+        return fields
+    one = f"(?:{'|'.join(map(re.escape, signs))})[\\u200d\\ufe0e\\ufe0f]*"
+    split = fields[:1]
+    for part, between in zip(fields[1::2], fields[2::2]):
+        split += [*re.split(rf"(\s*{one}(?:\s*{one})*\s*)", part), between]
+    return split
+
+
+def encode_parts(
+    tokenizer, texts, limit, end, too_long, sentences, keep_numbers=True, keep_signs=False
+):
     """Splits texts into the parts to translate, and tokenizes the parts.
 
     Args:
         tokenizer, texts, limit, end: see `encode`.
         too_long: "error", or "split" to split parts that are too long.
         sentences: whether parts are sentences; if False, each text that is not blank is one part.
+        keep_numbers, keep_signs: see `zoo.tasks.translator.Translator`.
 
     Returns:
         The fields of each text, see `zoo.text.layout.split_sentences`, and the ids of each part of
@@ -86,8 +108,13 @@ def encode_parts(tokenizer, texts, limit, end, too_long, sentences):
             fields = ["", body, ""]
         else:
             fields = [""]
+        if keep_signs:
+            fields = _around_signs(tokenizer, fields)
+        if keep_numbers or keep_signs:
+            fields = without_numbers(fields)
         if too_long == "split":
             fields = split_long(fields, functools.partial(_fits, tokenizer, limit, code))
+            fields = without_numbers(fields) if keep_numbers else fields
         layouts.append(fields)
         parts += [code + part for part in fields[1::2]]
     rows = encode(

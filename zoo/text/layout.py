@@ -89,7 +89,8 @@ NO_TEXT = (
     "\u2900-\u2bff\u3000-\u3004\u3008-\u3020\u3030\ufe00-\ufe19\ufe30-\ufe6f\ufeff\uff01-\uff0f"
     "\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\U0001f000-\U0001faff]*"
 )
-# The end of a translation after which a space is inserted.
+# The ends of translations after which a space is removed, of Chinese and Japanese, or inserted.
+NO_SPACE_FOLLOWS = f"(?s).*[{_CHINESE}\u3001-\u303f\uff01-\uff65][.,;:!?…{_CLOSE}]*"
 SPACE_FOLLOWS = f"(?s).*[.,;:!?…][{_CLOSE}]*"
 _SENTENCE = re.compile(SENTENCE)
 _NO_TEXT = re.compile(NO_TEXT)
@@ -125,15 +126,32 @@ def split_sentences(text):
 def join_sentences(fields, translations):
     """Returns the text of `fields`, see `split_sentences`, with translations of the sentences.
 
-    If there is nothing between two sentences, as in Chinese, a space is inserted after a
-    translation that ends with a full stop of a script with spaces.
+    Spaces between two sentences are removed if the first translation ends in Chinese or Japanese.
+    If there is nothing between them, a space is inserted after a translation that ends with a full
+    stop of a script with spaces.
     """
     fields = [*fields]
     fields[1::2] = translations
     for index in range(2, len(fields) - 1, 2):
-        if not fields[index] and re.fullmatch(SPACE_FOLLOWS, fields[index - 1]):
+        before = fields[index - 1]
+        if fields[index].strip(" "):
+            continue
+        if re.fullmatch(NO_SPACE_FOLLOWS, before):
+            fields[index] = ""
+        elif not fields[index] and re.fullmatch(SPACE_FOLLOWS, before):
             fields[index] = " "
     return "".join(fields)
+
+
+def without_numbers(fields):
+    """Returns fields whose parts without a letter, such as numbers and dates, are no parts."""
+    kept = fields[:1]
+    for part, between in zip(fields[1::2], fields[2::2]):
+        if any(map(str.isalpha, part)):
+            kept += [part, between]
+        else:
+            kept[-1] += part + between
+    return kept
 
 
 def split_long(fields, fits):

@@ -16,7 +16,7 @@ import sys
 
 import ctranslate2
 import sentencepiece
-from layout import join_sentences, split_sentences  # the file beside this one
+from layout import join_sentences, split_sentences, without_numbers  # the file beside this one
 
 
 class Translator:
@@ -46,6 +46,8 @@ class Translator:
         if sentences is None:
             sentences = self.search["sentences"]
         layouts = [split_sentences(text) if sentences else ["", text, ""] for text in texts]
+        if self.search["keep_numbers"]:
+            layouts = [without_numbers(fields) for fields in layouts]
         parts = [part for fields in layouts for part in fields[1::2]]
         best = iter([answers[0][0] for answers in self.n_best(parts, **options)])
         return [join_sentences(fields, [next(best) for _ in fields[1::2]]) for fields in layouts]
