@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 from zoo.errors import UserError, missing_package
+from zoo.startup import escape_what_cannot_be_printed
 
 _ABOUT = """Use trained models, from your own runs or published. For example:
 
@@ -17,6 +18,7 @@ def main(arguments=None):
 
     It is 0, 1 if some images failed, 2 on errors or if all images failed, or 130 after Ctrl+C.
     """
+    escape_what_cannot_be_printed()
     try:
         return _run(arguments) or 0
     except BrokenPipeError:  # of `python -m zoo models | head`; nothing more can be printed

@@ -49,6 +49,7 @@ def launch(command, workers):
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                encoding="utf-8",
                 errors="replace",
                 start_new_session=True,  # so Ctrl-C reaches it only once, forwarded by this process
             )

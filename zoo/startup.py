@@ -1,5 +1,6 @@
 """Imports TensorFlow without its start-up messages."""
 
+import io
 import os
 import pathlib
 import sys
@@ -7,6 +8,13 @@ import tempfile
 
 # Keras imports them for functions that this package does not use, if they are installed.
 _UNNEEDED = ("matplotlib", "sklearn")
+
+
+def escape_what_cannot_be_printed():
+    """Lets `print` escape characters that the encoding of a stream does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def import_tensorflow_quietly():

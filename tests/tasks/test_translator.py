@@ -1,6 +1,9 @@
 """A translator as people use it: texts in any number and of any length, its folder, its errors."""
 
 import io
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -18,6 +21,7 @@ from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.shortlist import Shortlist
 from zoo.tasks.translator import Translator
 from zoo.text import EOS_ID, PAD_ID
+from zoo.text.encoding import encode_parts, unknown_signs
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
 WORDS = "the a red big house dog cat sees eats in on bread table garden and".split()
@@ -55,6 +59,51 @@ def test_an_empty_text_gives_an_empty_text(translator):
     assert translator(["", "  \n"], sentences=False) == [""] * 2
     [first, empty, second] = translator(["the dog", "", "a cat"])
     assert empty == "" and [first, second] == translator(["the dog", "a cat"])
+
+
+def test_what_has_no_letter_is_kept(translator, monkeypatch):
+    numbers = [
+        "859660709412",
+        "12:30:59,120 --> 12:31:00",
+        "2024-02-29",
+        "-€ 1,234.50",
+        "👩‍👩‍👧 ½ …",
+    ]
+    numbers += ["1. 2.\n3!", "٣"]
+    for sentences in (True, False):
+        assert translator(numbers, sentences=sentences) == numbers
+        assert translator.n_best(numbers, 2) == [[(text, 0.0)] for text in numbers]
+    [dog, cat] = translator(["the dog.", "a cat."])
+    assert translator(["the dog. 12. 3\n4\ta cat."]) == [f"{dog} 12. 3\n4\t{cat}"]
+    assert translator(["9 " * 99, "9" * 99]) == ["9 " * 99, "9" * 99]  # too long for the model
+    monkeypatch.setattr(translator, "keep_numbers", False)
+    assert [len(best) for best in translator.n_best(["12", "3.5"], 2)] == [2, 2]
+
+
+def test_signs_that_are_no_tokens_keep_their_places(translator, monkeypatch):
+    unknown = translator.source_tokenizer.unknown
+
+    class WithoutBytes:
+        """As of published translators, a tokenizer that does not spell signs in bytes."""
+
+        language_prefixes = False
+        prefix = ()
+
+        def encode(self, texts):
+            rows = translator_tokenizer.encode([text.replace("★", "") for text in texts])
+            return [[unknown] * text.count("★") + row for text, row in zip(texts, rows)]
+
+    translator_tokenizer = translator.source_tokenizer
+    tokenizer = WithoutBytes()
+    tokenizer.unknown = unknown
+    assert unknown_signs(tokenizer, "a ★ + b★") == {"★"}
+    given = ["★ the dog ★\ufe0f★ a cat", "the dog"]
+    layouts, rows = encode_parts(tokenizer, given, 30, EOS_ID, "error", True, True, True)
+    assert layouts == [
+        ["★ ", "the dog", " ★\ufe0f★ ", "a cat", ""],
+        ["", "the dog", ""],
+    ]
+    assert rows[0] == rows[2] and len(rows) == 3
 
 
 def test_sampling_depends_on_the_seed_and_not_on_the_neighbors(translator):
@@ -348,6 +397,47 @@ def test_the_command_line(translator, folder, tmp_path, capsys, monkeypatch):
     [greedy] = translator(["the dog"], beam_size=1)
     assert capsys.readouterr().out == greedy + "\n"
     assert picture.stat().st_size > 1000 and aligned == ["the dog", greedy]
+
+
+def printed_lines(capsys, *arguments):
+    assert main(["translate", *map(str, arguments)]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_each_line_of_several_translations_has_the_number_of_its_text(
+    translator, folder, tmp_path, capsys
+):
+    """Also after blank texts, which have one."""
+    (tmp_path / "texts").write_text("the dog\n\na cat\r\n")
+    rows = [
+        line.split("\t")
+        for line in printed_lines(capsys, folder, "--file", tmp_path / "texts", "--n-best", 3)
+    ]
+    assert [row[0] for row in rows] == [*"1112333"] and rows[3] == ["2", "0.0000", ""]
+    expected = translator.n_best(["the dog", "", "a cat"], 3)
+    assert [row[2] for row in rows] == [text for best in expected for text, _ in best]
+    texts = ["1.\n2.", "3\t4"]  # in lines of their own
+    assert printed_lines(capsys, folder, *texts) == ["1.\\n2.", "3\\t4"]
+    assert printed_lines(capsys, folder, texts[0]) == ["1.", "2."]
+
+
+def test_lines_are_answered_as_they_come_and_whatever_the_encoding(folder):
+    """Standard input stays open; signs that ASCII does not have are escaped."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "zoo", "translate", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        bufsize=0,
+    ) as process:
+        for given, expected in (("12:30 →\n", b"12:30 \\u2192\n"), ("\n", b"\n")):
+            process.stdin.write(given.encode())
+            assert process.stdout.readline() == expected
+        process.stdin.write(b"3")
+        process.stdin.close()
+        assert process.stdout.read() == b"3\n"
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.deploy import layout_graph
-from zoo.text.layout import join_sentences, split_long, split_sentences
+from zoo.text.layout import join_sentences, split_long, split_sentences, without_numbers
 
 CASES = [  # texts, with a bar between sentences and what is between them
     "Mr. Smith met Dr. Jones.| |They left at 3.5 km/h.| |No. 5 is alive.| |No.| |I am not.",
@@ -105,6 +105,7 @@ def test_translations_in_the_place_of_sentences():
         ("Hello.", "I am!", "Bye.", "OK."): "Hello. I am!\n---\nBye. OK.",
         ("你好。", "我！", "见。", "好"): "你好。我！\n---\n见。好",
         ("“Hello.”", "", "a…", "b"): "“Hello.” \n---\na… b",
+        ("你好!", "“我。”", "……", "b"): "你好!“我。”\n---\n…… b",
     }
     for words, expected in cases.items():
         assert join_sentences(split_sentences(texts[0]), words) == expected
@@ -118,6 +119,41 @@ def test_translations_in_the_place_of_sentences():
         found, *_ = layout_graph.join_parts(layout, counts, flat, *nothing)
         assert [text.decode() for text in found[:, 0].numpy()] == whole
     assert whole[1:] == ["Un. Dos!", "", "---", "\tYes. No. "]
+
+
+def test_spaces_between_sentences_follow_the_target():
+    """None in Chinese and Japanese; the graph does the same, and keeps numbers."""
+    text = "One. Two!  Three? Four.\nFive. 6! Seven. Eight."
+    for words, expected in {
+        (
+            "一。",
+            "二！",
+            "三？",
+            "四。",
+            "五。",
+            "七……",
+            "八。",
+        ): "一。二！三？四。\n五。 6! 七……八。",
+        ("はい。", "「二」", "カ", "四", "五", "七。", "A."): "はい。「二」カ四\n五 6! 七。A.",
+        (
+            "네.",
+            "둘!",
+            "셋?",
+            "넷.",
+            "다섯.",
+            "일곱.",
+            "여덟.",
+        ): "네. 둘!  셋? 넷.\n다섯. 6! 일곱. 여덟.",
+        ("ครับ", "ค่ะ", "สาม", "สี่", "ห้า", "เจ็ด", "แปด"): "ครับ ค่ะ  สาม สี่\nห้า 6! เจ็ด แปด",
+        ("A1.", "B", "c)", "D.", "E", "F。", "G"): "A1. B  c) D.\nE 6! F。G",
+    }.items():
+        assert join_sentences(without_numbers(split_sentences(text)), words) == expected
+        layout = layout_graph.split_sentences(tf.constant([text, "1."])).without_numbers()
+        flat = tf.constant([[word] for word in words])
+        counts = tf.constant([len(words), 0])
+        nothing = tf.zeros(flat.shape), tf.fill(flat.shape[:1], "")
+        found, *_ = layout_graph.join_parts(layout, counts, flat, *nothing)
+        assert [text.decode() for text in found[:, 0].numpy()] == [expected, "1."]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Literal
 
-from zoo.commands.shared import File, Float, Int, Items, RunFolder, Str, load, read_texts
+from zoo.commands.shared import File, Float, Int, Items, RunFolder, Str, load, one_line, read_texts
 from zoo.errors import UserError
 from zoo.files import printable
 
@@ -40,9 +40,8 @@ def classify(
         if file or not items:
             raise UserError(f"{run_folder} classifies images. Pass image files or folders.")
         return _classify_images(classifier, items, top_k, threshold)
-    texts = read_texts(items, file)
-    answers = classifier(texts, top_k, threshold, too_long=too_long)
-    _print_classes(texts, answers)
+    for texts in read_texts(items, file):
+        _print_classes(texts, classifier(texts, top_k, threshold, too_long=too_long))
     return 0
 
 
@@ -88,4 +87,5 @@ def _image_files(path):
 def _print_classes(items, answers):
     for item, answer in zip(items, answers):
         classes = [f"{name} {probability:.1%}" for name, probability in answer]
-        print(item, *classes, sep="\t")
+        print(one_line(str(item)), *map(one_line, classes), sep="\t")
+    sys.stdout.flush()

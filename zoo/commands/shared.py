@@ -1,5 +1,7 @@
 """What several commands have in common: types of flags, reading models and texts."""
 
+import codecs
+import functools
 import os
 import sys
 from typing import Annotated, NamedTuple
@@ -9,6 +11,8 @@ from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
 from zoo.data.text_rows import read_lines
 from zoo.errors import UserError
 from zoo.startup import import_tensorflow_quietly
+
+_MOST_BYTES = 1 << 24  # of standard input that are read at once
 
 
 def flag(type, metavar, help=None, name=None):
@@ -74,16 +78,44 @@ def given(**options):
 
 
 def read_texts(texts, path):
-    """The texts of the command line, or else the lines of the file or of standard input."""
+    """Returns an iterator of lists of texts.
+
+    They are those of the command line, or the lines of the file; or the lines of standard input, as
+    soon as they come.
+    """
     if texts and path:
         raise UserError("Pass texts or --file, not both.")
     for text in texts:
         if os.path.isfile(text):
             raise UserError(f"{text} is a file. For the texts in it, pass --file {text}.")
     if texts:
-        return list(texts)
+        return iter([[os.fsencode(text).decode("utf-8", "surrogateescape") for text in texts]])
+    if path:
+        return iter([[line.removesuffix("\n").removesuffix("\r") for line in read_lines(path)]])
+    return _standard_input()
+
+
+def _standard_input():
+    begun = b""  # a line whose end has not come
+    is_first = True
+    for found in iter(functools.partial(sys.stdin.buffer.read1, _MOST_BYTES), b""):
+        if is_first:
+            found = found.removeprefix(codecs.BOM_UTF8)
+            is_first = False
+        ended, newline, begun = (begun + found).rpartition(b"\n")
+        if newline:
+            yield _decoded(ended)
+    if begun:
+        yield _decoded(begun)
+
+
+def _decoded(lines):
     try:
-        text = "".join(read_lines(path)) if path else sys.stdin.buffer.read().decode("utf-8-sig")
+        return [line.removesuffix("\r") for line in lines.decode().split("\n")]
     except UnicodeDecodeError as error:
         raise UserError(f"Standard input is not UTF-8: {error}.") from None
-    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+
+
+def one_line(text):
+    """A text in a line or column of its own: line breaks and tabs are written as in Python."""
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

@@ -1,5 +1,6 @@
 """``python -m zoo translate``."""
 
+import sys
 from typing import Literal
 
 from zoo.commands.shared import (
@@ -17,6 +18,7 @@ from zoo.commands.shared import (
     flag,
     given,
     load,
+    one_line,
     read_texts,
 )
 from zoo.errors import UserError
@@ -33,6 +35,7 @@ def translate(
     n_best: int = 1,
     too_long: Literal["error", "split"] = "split",
     sentences: WholeTexts = True,
+    keep_signs: flag(bool, None) = False,
     attention: flag(str | None, "PNG") = None,
     engine: Str = None,
     dtype: Str = None,
@@ -50,17 +53,21 @@ def translate(
     Args:
         texts: texts; by default the lines of standard input
         beam_size: beam size; 1 is greedy search (the run's)
-        n_best: translations per text; above 1 with scores, and each text as a whole
+        n_best: translations per text; above 1 each text as a whole, with its number and scores
         too_long: how to handle a sentence, or a text, that is too long for the model
+        keep_signs: keep signs and emoji that are no tokens in their places
         attention: plot the attention weights
         engine: ctranslate2 in place of TensorFlow, often faster on CPUs
         dtype: dtype, such as bfloat16 or int8 (the run's); with --engine float32 or int8 (float32)
         max_length: maximum number of tokens of a translation (the run's)
         target_prefix: beginning of each translation
     """
-    lines = read_texts(texts, file)
-    if attention and len(lines) != 1:
-        raise UserError(f"--attention takes one text. Received: {len(lines)}.")
+    batches = read_texts(texts, file)
+    if attention:
+        lines = [line for batch in batches for line in batch]
+        if len(lines) != 1:
+            raise UserError(f"--attention takes one text. Received: {len(lines)}.")
+        batches = [lines]
     translator = load(
         run_folder,
         "translate",
@@ -70,20 +77,38 @@ def translate(
         tgt_lang=tgt_lang,
         shortlist=shortlist,
     )
-    translator.jit_compile = len(lines) > FEW_TEXTS
-    translations = translator.n_best(
-        lines,
-        n_best,
-        beam_size,
-        max_length=max_length,
-        target_prefix=target_prefix,
-        too_long=too_long,
-        sentences=sentences and n_best == 1,
-        **given(**search._asdict()),
-    )
-    for best in translations:
-        for text, score in best:
-            print(f"{score:.4f}\t{text}" if n_best > 1 else text)
+    from zoo.text.encoding import unknown_signs
+
+    translator.keep_signs |= keep_signs
+    number = 0
+    dropped = set()
+    for batch in batches:
+        translator.jit_compile = len(batch) > FEW_TEXTS
+        translations = translator.n_best(
+            batch,
+            n_best,
+            beam_size,
+            max_length=max_length,
+            target_prefix=target_prefix,
+            too_long=too_long,
+            sentences=sentences and n_best == 1,
+            **given(**search._asdict()),
+        )
+        for line, best in zip(batch, translations):
+            number += 1
+            dropped |= unknown_signs(translator.source_tokenizer, line) - {*best[0].text}
+            for text, score in best:
+                if n_best > 1:
+                    print(number, f"{score:.4f}", one_line(text), sep="\t")
+                else:
+                    print(one_line(text) if len(texts) > 1 else text)
+        sys.stdout.flush()
+    if dropped:
+        signs = " ".join(sorted(dropped)[:10])
+        print(
+            f"Some signs that are no tokens were dropped: {signs}. --keep-signs keeps them.",
+            file=sys.stderr,
+        )
     if attention:
         from zoo.training.pictures import cross_attention
 

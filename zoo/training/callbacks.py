@@ -54,7 +54,7 @@ class HistoryFile(keras.callbacks.Callback):
 def history_rows(folder):
     """Reads ``history.csv``: a list of a dict of metrics for each epoch."""
     try:
-        with open(as_path(folder) / "history.csv", newline="") as file:
+        with open(as_path(folder) / "history.csv", newline="", encoding="utf-8") as file:
             rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
     except FileNotFoundError:
         return []

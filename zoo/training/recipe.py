@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from zoo.errors import UserError
-from zoo.startup import import_tensorflow_quietly
+from zoo.startup import escape_what_cannot_be_printed, import_tensorflow_quietly
 from zoo.training.interruption import exit_on_sigterm
 
 import_tensorflow_quietly()
@@ -32,6 +32,7 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
     with status 130 after Ctrl-C and 143 after SIGTERM.
     """
     exit_on_sigterm()
+    escape_what_cannot_be_printed()
     try:
         config = parse(sys.argv[1:], config_class, presets, description, selector)
         with tell_failure():

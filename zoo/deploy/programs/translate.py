@@ -129,6 +129,8 @@ def main():
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--sentences", action=argparse.BooleanOptionalAction)
     args = parser.parse_args()
+    sys.stdin.reconfigure(encoding="utf-8")
+    sys.stdout.reconfigure(errors="backslashreplace")
     texts = args.texts or [line.rstrip("\n") for line in sys.stdin]
     try:
         translations = Translator()(
@@ -137,7 +139,8 @@ def main():
             beam_size=args.beam_size,
             length_penalty=args.length_penalty,
         )
-        print(*translations, sep="\n")
+        for translation in translations:
+            print(translation)
     except ValueError as error:
         parser.exit(2, f"error: {error}\n")
 
