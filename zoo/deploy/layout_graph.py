@@ -62,9 +62,7 @@ def join_parts(layout, counts, translations, scores, errors):
         layout.places[:, None],
         translations,
     )  # [F, N]
-    fields = tf.tensor_scatter_nd_update(
-        fields, layout.places[1:, None] - 1, _between(layout, translations)
-    )
+    fields = tf.tensor_scatter_nd_update(fields, *_between(layout, translations))
     texts = tf.strings.unsorted_segment_join(fields, layout.texts, size)  # [B, N]
     scores = tf.math.unsorted_segment_sum(scores, owners, size)  # [B, N]
     # A text of several fields has one translation. A text of a single field may have fewer than N:
@@ -75,13 +73,12 @@ def join_parts(layout, counts, translations, scores, errors):
 
 
 def _between(layout, translations):
-    """The fields before all translations but the first; see `zoo.text.layout.join_sentences`."""
-    places = layout.places[1:]
-    found = tf.gather(layout.fields, places - 1)  # [M - 1]
-    is_adjacent = places - layout.places[:-1] == 2
-    has_spaces = is_adjacent & tf.strings.regex_full_match(found, " *")
-    has_nothing = is_adjacent & (found == "")
-    before = translations[:-1]  # [M - 1, N]
-    removed = has_spaces[:, None] & tf.strings.regex_full_match(before, NO_SPACE_FOLLOWS)
-    inserted = has_nothing[:, None] & tf.strings.regex_full_match(before, SPACE_FOLLOWS)
-    return tf.where(removed, "", tf.where(inserted, " ", found[:, None]))
+    """(indices, fields) between two translations; see `zoo.text.layout.join_sentences`."""
+    is_adjacent = layout.places[1:] - layout.places[:-1] == 2  # [M - 1]
+    places = tf.boolean_mask(layout.places[1:] - 1, is_adjacent)
+    before = tf.boolean_mask(translations[:-1], is_adjacent)  # [places, N]
+    found = tf.gather(layout.fields, places)[:, None]
+    is_blank = tf.strings.regex_full_match(found, " *")
+    removed = is_blank & tf.strings.regex_full_match(before, NO_SPACE_FOLLOWS)
+    inserted = (found == "") & tf.strings.regex_full_match(before, SPACE_FOLLOWS)
+    return places[:, None], tf.where(removed, "", tf.where(inserted, " ", found))
