@@ -13,7 +13,7 @@ import pytest
 import zoo
 from tests.checkpoints.translation_folders import write_marian
 from tests.test_recipes import recipe
-from zoo.data import parallel_text, text_rows, tokenized_corpus
+from zoo.data import parallel_text, tables, tokenized_corpus
 from zoo.errors import UserError
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
@@ -61,7 +61,7 @@ def test_sentence_pairs_are_tokenized_once(corpus, loaded, tmp_path, capsys, mon
     assert first.test == list(text.test)
     assert len(first.train) == len(list(text.train)) and len(first.valid) == len(list(text.valid))
 
-    monkeypatch.setattr(text_rows, "read_lines", lambda path: pytest.fail("it is read again"))
+    monkeypatch.setattr(tables, "read_lines", lambda path: pytest.fail("it is read again"))
     (again, same_tokenizers), folders = loaded(
         out=str(tmp_path / "runs" / "b"), epochs=7, embed_dim=32, dropout=0.1, tokens_per_batch=99
     )
