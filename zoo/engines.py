@@ -99,7 +99,7 @@ def ctranslate2_engine(translator, dtype):
             max_input_length=0,  # no limit; otherwise longer texts are cut
             max_decoding_length=int(max_length) - options.forced_eos,
             suppress_sequences=[
-                [str(token)] for token in decoding.never_generated(special, options)
+                [str(token)] for token in decoding.never_generated(special, options.suppress_tokens)
             ],
             **ctranslate2_format.search_options(options),
             return_scores=True,

@@ -20,7 +20,7 @@ from tests.checkpoints.translation_folders import (
     write_mbart50,
 )
 from zoo.__main__ import main
-from zoo.checkpoints import CheckpointError, languages
+from zoo.checkpoints import CheckpointError, generation_config, languages
 
 CASES = {
     "marian": (write_marian, {}),
@@ -179,12 +179,27 @@ def test_earlier_mbart_models_are_refused(tmp_path):
         zoo.load(tmp_path, src_lang="en_XX", tgt_lang="ro_RO")
 
 
+@pytest.mark.parametrize("name", [*generation_config._NEUTRAL])
+def test_each_setting_of_the_search_is_applied_or_named(tmp_path, name):
+    write_marian(tmp_path)
+    path = tmp_path / "generation_config.json"
+    path.write_text("{}")
+    default = zoo.load(tmp_path).description()
+    values = {"suppress_tokens": [9], "bad_words_ids": [[7]], "forced_eos_token_id": 0}
+    values |= dict.fromkeys(("early_stopping", "renormalize_logits"), True)
+    path.write_text(json.dumps({name: values.get(name, 3)}))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        changed = zoo.load(tmp_path).description()
+    assert changed != default or f"{name}=" in str(warned[0].message)
+
+
 def test_the_settings_of_the_search(tmp_path):
     """`generation_config.json` is used; ignored settings that affect texts are named."""
     write_marian(tmp_path)
     obeyed = {"num_beams": 2, "length_penalty": 0.7, "max_length": 9, "no_repeat_ngram_size": 2}
     obeyed |= {"min_length": 3, "min_new_tokens": 4, "repetition_penalty": 1.5}
-    obeyed |= {"suppress_tokens": [9, 8], "forced_eos_token_id": 0}
+    obeyed |= {"suppress_tokens": [9, 8], "forced_eos_token_id": 0, "renormalize_logits": True}
     neutral = {"do_sample": False, "top_k": 50, "temperature": 1.0, "typical_p": 1, "new": None}
     neutral |= {"use_cache": True, "transformers_version": "4", "bos_token_id": 0}
     words = {"bad_words_ids": [[7], [0], [5, 6]]}
@@ -194,7 +209,7 @@ def test_the_settings_of_the_search(tmp_path):
     with warnings.catch_warnings(action="error"):
         translator = zoo.load(tmp_path)
     options = {"no_repeat_ngram_size": 2, "min_new_tokens": 4, "repetition_penalty": 1.5}
-    options |= {"suppress_tokens": [9, 8], "forced_eos": True}
+    options |= {"suppress_tokens": [9, 8], "forced_eos": True, "renormalize_logits": True}
     assert translator.search_options == options
     assert (translator.beam_size, translator.length_penalty, translator.max_length) == (2, 0.7, 8)
     path.write_text(json.dumps({**neutral, **obeyed, **words, **ignored}))

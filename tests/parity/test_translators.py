@@ -11,6 +11,7 @@ import pytest
 transformers = pytest.importorskip("transformers", reason="needs the library transformers")
 torch = pytest.importorskip("torch")
 
+import contextlib  # noqa: E402
 import functools  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -248,7 +249,7 @@ def searched(case, beams, **options):
     translator.map_batches = lambda *args: arrays.extend(compute(*args)) or arrays
     options |= {"length_penalty": 1.0, "max_length": LENGTH, "sentences": False}
     try:
-        translator(TEXTS, beam_size=beams, **options)
+        translator.n_best(TEXTS, beam_size=beams, **options)
     finally:
         del translator.map_batches
     return [strip(tokens[0].tolist(), translator.special_tokens) for tokens, *_ in arrays]
@@ -280,6 +281,54 @@ def test_the_forced_end_token(case, beams=4):
     expected = generated(case, beams, forced_eos_token_id=case[2].special_tokens.end)
     assert searched(case, beams, forced_eos=True) == expected
     assert max(map(len, expected)) == LENGTH - 1
+
+
+def excluded(case):
+    """The case with padding that is often the likeliest token."""
+    folder, model, translator = case
+    pad = translator.special_tokens.pad
+    before = translator.model.output_bias.numpy()
+    bias = before + 12.0 * (np.arange(len(before)) == pad)
+    translator.model.output_bias.assign(bias)
+    model.final_logits_bias = torch.tensor(bias)[None]
+    yield
+    translator.model.output_bias.assign(before)
+    model.final_logits_bias = torch.tensor(before)[None]
+
+
+@marian
+@pytest.mark.parametrize("beams", [1, 4])
+def test_excluded_tokens_may_have_no_probability(case, beams):
+    pad = contextlib.contextmanager(excluded)(case)
+    with pad:
+        expected = generated(case, beams, renormalize_logits=True)
+        assert searched(case, beams, renormalize_logits=True) == expected
+        assert searched(case, beams) == generated(case, beams)
+        assert beams == 1 or expected != generated(case, beams)
+        options = {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2, "min_length": 6}
+        options["renormalize_logits"] = True
+        assert searched(case, beams, **options) == generated(case, beams, **options)
+        if beams > 1:
+            found = case[1].generate(
+                **encoded(case[2]),
+                num_beams=beams,
+                length_penalty=1.0,
+                max_length=LENGTH + 1,
+                renormalize_logits=True,
+                bad_words_ids=[[case[2].special_tokens.pad]],
+                output_scores=True,
+                return_dict_in_generate=True,
+            )
+            scores = case[2].n_best(
+                TEXTS,
+                beam_size=beams,
+                length_penalty=1.0,
+                max_length=LENGTH,
+                renormalize_logits=True,
+            )
+            np.testing.assert_allclose(
+                [best.score for [best, *_] in scores], found.sequences_scores, atol=1e-4
+            )
 
 
 @two

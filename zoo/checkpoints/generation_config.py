@@ -13,6 +13,7 @@ _OPTIONS = {  # `zoo.decoding.SearchOptions` has them as well
     "no_repeat_ngram_size": 0,
     "repetition_penalty": 1.0,
     "suppress_tokens": None,
+    "renormalize_logits": False,
 }
 _OTHERS = {
     "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "num_beam_groups": 1,

@@ -128,8 +128,10 @@ def _advance(step, state, processor, penalty):
 
     # 1. The 2K most likely continuations
     logits, cache = step(state.last, state.cache)  # [B, K, V]
-    allowed = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)  # [B, K, V]
-    allowed = processor(allowed, state.tokens, state.position)  # [B, K, V]
+    logits = ops.cast(logits, "float32")
+    if not processor.normalizes_logits:  # which gives the same log-probabilities
+        logits = ops.log_softmax(logits, axis=-1)
+    allowed = processor(logits, state.tokens, state.position)  # [B, K, V]
     parents, token, log_probs = _continuations(allowed, state.log_probs, count)  # [B, 2K]
     tokens = take_rows(state.tokens, parents)  # [B, 2K, T]
     is_next = ops.arange(ops.shape(tokens)[2]) == state.position  # [T]

@@ -96,8 +96,11 @@ def extend_hypotheses(step, cache, shape, processor, choose, alpha=0.0, length_o
         # 1. The next token of each hypothesis
         logits, cache = step(state.last, state.cache)
         logits = ops.cast(logits, "float32")  # [B, K, V]
-        token = choose(processor(logits, state.tokens, state.position), state.position)  # [B, K]
+        allowed = processor(logits, state.tokens, state.position)  # [B, K, V]
+        token = choose(allowed, state.position)  # [B, K]
         # 2. Its log-probability, which is 0 for a token that is forced
+        if processor.options.renormalize_logits:
+            logits = allowed
         gained = ops.take_along_axis(logits, token[..., None], axis=-1)[..., 0]  # [B, K]
         gained = gained - ops.logsumexp(logits, axis=-1)
         forced = processor.forced(state.position)

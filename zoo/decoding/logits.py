@@ -44,6 +44,7 @@ class SearchOptions(NamedTuple):
     They have the names of Hugging Face's `generate`, except for `forced_eos`. The tokens of the
     prompt (or the start token) and of the prefix count towards `min_length` and as tokens that have
     occurred. They themselves are never changed. If no token is allowed, the hypothesis ends.
+    Numbers may also be tensors: then searches with other values share a compiled function.
 
     To add an option, add a field here and a rule in `LogitsProcessor.__call__`. Other places list
     options by name: `zoo.tasks.generation.GenerationTask.options` (limits of its value), `Search`
@@ -64,6 +65,8 @@ class SearchOptions(NamedTuple):
         suppress_tokens: ids of tokens that are never generated.
         forced_eos: whether a hypothesis of the maximum length ends with the end token, with a
             probability of one.
+        renormalize_logits: whether log-probabilities are those among the allowed tokens, as always
+            in CTranslate2. By default, they are those among all tokens.
     """
 
     min_length: int = 0
@@ -72,6 +75,7 @@ class SearchOptions(NamedTuple):
     repetition_penalty: float = 1.0
     suppress_tokens: tuple = ()
     forced_eos: bool = False
+    renormalize_logits: bool = False
 
 
 class ForcedToken(NamedTuple):
@@ -104,6 +108,8 @@ class LogitsProcessor:
         self.options = SearchOptions(**options)
         self.max_length = ops.convert_to_tensor(max_length, "int32")
         self.max_length = ops.reshape(self.max_length, (-1, 1))  # [B, 1] or [1, 1]
+        is_penalized = _applies(self.options.repetition_penalty, 1)
+        self.normalizes_logits = self.options.renormalize_logits and not is_penalized
         self.prompt = prompt
         self.prefix = None
         self.given_length = 0  # tokens of a given prefix, which are neither new nor scored
@@ -130,15 +136,17 @@ class LogitsProcessor:
         length = position + prompt_length  # how many tokens of the history are known
 
         # 1. Tokens that have occurred become less likely
-        if options.repetition_penalty != 1:
+        if _applies(options.repetition_penalty, 1):
             logits = penalize_repetitions(logits, history, length, options.repetition_penalty)
 
         # 2. Some tokens are forbidden
-        forbidden = _are_in(vocabulary, never_generated(special, options))  # [V]
-        if options.no_repeat_ngram_size:
+        forbidden = _are_in(vocabulary, never_generated(special))  # [V]
+        if _applies(options.suppress_tokens, ()):
+            forbidden = forbidden | _are_in(vocabulary, options.suppress_tokens)
+        if _applies(options.no_repeat_ngram_size, 0):
             repeated = repeated_ngrams(vocabulary, history, length, options.no_repeat_ngram_size)
             forbidden = forbidden | repeated  # [B, K, V]
-        if options.min_length or options.min_new_tokens:
+        if _applies(options.min_length, 0) or _applies(options.min_new_tokens, 0):
             is_early = position < self.given_length + options.min_new_tokens  # [], or [B, 1]
             is_early = is_early | (length < options.min_length)
             is_early = ops.reshape(is_early, (-1, 1, 1))  # [1, 1, 1] or [B, 1, 1]
@@ -147,7 +155,7 @@ class LogitsProcessor:
         allowed = ops.where(forbidden, NEG_INF, logits)
 
         # 3. If nothing else is left, the hypothesis ends
-        if options.no_repeat_ngram_size or options.suppress_tokens:
+        if _applies(options.no_repeat_ngram_size, 0) or _applies(options.suppress_tokens, ()):
             is_nothing = ops.max(allowed, axis=-1, keepdims=True) == NEG_INF  # [B, K, 1]
             is_last_resort = is_nothing & (vocabulary == special.end)
             allowed = ops.where(is_last_resort, _LAST_RESORT, allowed)
@@ -157,7 +165,9 @@ class LogitsProcessor:
         if forced is not None:
             only = ops.where(vocabulary == forced.token[..., None], 0.0, NEG_INF)  # [B, 1, V]
             allowed = ops.where(forced.applies[..., None], only, allowed)
-        return allowed
+
+        # 5. What is left has a total probability of one
+        return ops.log_softmax(allowed, axis=-1) if options.renormalize_logits else allowed
 
     def first_input(self, rows):
         """The input of the first step: int32 [B, K], the shape `rows`."""
@@ -190,13 +200,18 @@ class LogitsProcessor:
         return ops.concatenate([prompt, tokens], axis=-1)
 
 
-def never_generated(special, options):
+def never_generated(special, suppress_tokens=()):
     """The ids that are never generated, a sorted list.
 
     They are `suppress_tokens`, and the start token and padding unless they are the end token.
     """
     control = {special.start, special.pad} - {special.end}
-    return sorted(control.union(options.suppress_tokens))
+    return sorted(control.union(suppress_tokens))
+
+
+def _applies(option, neutral):
+    """Whether an option has an effect; a tensor may have one."""
+    return ops.is_tensor(option) or option != neutral
 
 
 def _are_in(vocabulary, ids):
@@ -228,12 +243,16 @@ def repeated_ngrams(vocabulary, history, length, n):
         vocabulary: [V].
         history: int32 [B, K, P + T], of which the first `length` tokens are known.
     """
-    place = ops.arange(ops.shape(history)[2])  # [P + T]
-    follows = (place >= n - 1) & (place < length)
-    for distance in range(1, n):
+    place = ops.arange(ops.shape(history)[2], dtype="int32")  # [P + T]
+    follows = (place >= n - 1) & (place < length) & ops.ones_like(history, "bool")  # [B, K, P + T]
+
+    def compare(distance, follows):
         last = ops.take(history, ops.maximum(length - distance, 0), axis=2)  # [B, K]
-        earlier = ops.roll(history, distance, axis=2)  # the token `distance` places before each
-        follows = follows & (earlier == last[..., None])  # [B, K, P + T]
+        earlier = ops.take(history, ops.maximum(place - distance, 0), axis=2)  # [B, K, P + T]
+        return distance + 1, follows & (earlier == last[..., None])
+
+    first = ops.convert_to_tensor(1, "int32")
+    _, follows = ops.while_loop(lambda distance, _: distance < n, compare, (first, follows))
     return _scatter_to_vocabulary(history, follows, vocabulary.shape[0])
 
 

@@ -53,7 +53,9 @@ def write(translator, folder, dtype="float32"):
             "source_prefix": [source[id] for id in source_tokenizer.prefix],
             "target_prefix": [target[id] for id in special.prefix],
             "end": source[special.end],
-            "suppressed": [target[id] for id in decoding.never_generated(special, options)],
+            "suppressed": [
+                target[id] for id in decoding.never_generated(special, options.suppress_tokens)
+            ],
             "forced_eos": options.forced_eos,
             "keep_numbers": translator.keep_numbers,
             "options": search_options(options),

@@ -16,7 +16,7 @@ from zoo.layers.quantization import quantization_mode
 from zoo.models.vit import ViT
 from zoo.tasks.classifier import Classifier, EncodedTextTask, ImageTask
 from zoo.tasks.generation import GenerationTask
-from zoo.tasks.generator import NEW_TOKENS, TextGenerator
+from zoo.tasks.generator import TextGenerator
 from zoo.tasks.task import Task
 from zoo.tasks.translator import Translator
 
@@ -259,7 +259,7 @@ def _described(model, options, search):
     if isinstance(model, EncodedTextTask):
         return description | given
     if isinstance(model, TextGenerator):
-        given["max_new_tokens"] = options.max_new_tokens or NEW_TOKENS
+        given["max_new_tokens"] = options.max_new_tokens or model.most_new_tokens(model.options())
         given["max_prompt_length"] = model.max_prompt_length(options.max_new_tokens)
     return description | {"search": given | search}
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from zoo.deploy.signatures import TEXTS, Signature, TextSignatures, example_texts, search_signatures
 from zoo.deploy.text_graph import TextGraph
-from zoo.tasks.generator import NEW_TOKENS
 from zoo.tasks.padded_batches import LENGTHS
 
 _LEAST_TEMPERATURE = 1e-3
@@ -28,7 +27,7 @@ class GeneratorSignatures(TextSignatures):
         self._beam_size = beam_size
         self._length_penalty = length_penalty
         self._max_new_tokens = max_new_tokens
-        self.summands = max_new_tokens or NEW_TOKENS
+        self.summands = max_new_tokens or generator.most_new_tokens(generator.options())
         self._text_graph = TextGraph(generator.tokenizer)
         limit = generator.max_prompt_length(max_new_tokens)
         super().__init__(generator, limit, self._text_graph)

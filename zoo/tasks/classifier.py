@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import warnings
+from collections.abc import Mapping, Set
 
 import keras
 import numpy as np
@@ -46,7 +47,7 @@ class ImageTask(Task):
     def _check_list(images):
         is_array = getattr(images, "ndim", None) == 3 and images.shape[-1] in (1, 3, 4)
         is_pillow = hasattr(images, "convert")
-        if is_array or is_pillow or isinstance(images, (str, bytes, os.PathLike)):
+        if is_array or is_pillow or isinstance(images, (str, bytes, os.PathLike, Set, Mapping)):
             raise TaskError(
                 "images must be a list, or an array [B, H, W, C]. Pass [image] for one image."
             )

@@ -12,12 +12,14 @@ from keras import ops
 
 from zoo import decoding
 from zoo.decoding import Hypotheses, SearchOptions
-from zoo.errors import as_number
+from zoo.errors import TaskError, as_number
 from zoo.tasks import shortlist
+from zoo.tasks.padded_batches import padded_length
 from zoo.tasks.task import TextTask, without_nan
 from zoo.text.answers import ScoredText
 
 MAX_BEAM_SIZE = 1000  # of hypotheses, each with a cache of its own
+NO_OPTIONS = SearchOptions()
 
 
 class Request(NamedTuple):
@@ -94,7 +96,35 @@ class GenerationTask(TextTask):
             tokens = values["suppress_tokens"]
             ids = {as_number("suppress_tokens", token, int, 0, last) for token in tokens}
             values["suppress_tokens"] = tuple(sorted(ids))
+        for name in ("forced_eos", "renormalize_logits"):
+            if not isinstance(values.get(name, False), bool):
+                raise TaskError(f"{name} must be True or False. Received: {name}={values[name]!r}.")
         return SearchOptions(**values)  # a TypeError if an option is unknown
+
+    def _best(self, request, beam_size, length_penalty):
+        """The best output of each text, a list of str."""
+        if length_penalty is not None and (beam_size or self.beam_size) == 1:
+            raise TaskError(
+                "length_penalty has no effect on greedy search: it ranks the hypotheses of beam "
+                f"search. Pass a beam_size above 1 with it. Received: {length_penalty=}."
+            )
+        answers = self._n_best(request, 1, beam_size, length_penalty)
+        return [best.text for [best, *_] in answers]
+
+    def _check_lengths(self, options, max_length, given, prompt):
+        """Raises `TaskError` if the least number of tokens exceeds the largest.
+
+        Args:
+            options: `zoo.decoding.SearchOptions`.
+            max_length: maximum number of tokens of a hypothesis.
+            given, prompt: number of tokens of the prefix, and before the hypothesis.
+        """
+        if max(options.min_length - prompt, options.min_new_tokens + given) > max_length:
+            raise TaskError(
+                f"Outputs have at most {max_length - given} new tokens here. Decrease min_length "
+                "and min_new_tokens, or increase the maximum. Received: "
+                f"min_length={options.min_length}, min_new_tokens={options.min_new_tokens}."
+            )
 
     def _n_best(self, request, n, beam_size, length_penalty):
         """The n best outputs of each text, by beam search."""
@@ -128,10 +158,10 @@ class GenerationTask(TextTask):
                 inputs.max_length,
                 inputs.prefix,
                 inputs.candidates,
+                _as_arguments(request.options),
                 buffer_length=inputs.buffer_length,
                 beam_size=beam_size,
                 best_only=best_only,
-                options=request.options,
             )
 
         found = self.map_batches(request.rows, search_batch, request.max_length or 0)
@@ -142,8 +172,12 @@ class GenerationTask(TextTask):
         n = as_number("n", n, int, 1)
         seed = as_number("seed", seed, int, 0)
         temperature = np.float32(as_number("temperature", temperature, float, 1e-3))
+        largest_k = None
         if top_k is not None:
-            top_k = as_number("top_k", top_k, int, 1)
+            top_k = np.int32(
+                min(as_number("top_k", top_k, int, 1), self._output_tokenizer.vocab_size)
+            )
+            largest_k = padded_length(top_k, np.inf)
         if top_p is None:
             top_p = 1.0
         top_p = np.float32(as_number("top_p", top_p, float, 1e-6, 1.0))
@@ -166,8 +200,9 @@ class GenerationTask(TextTask):
                 top_p,
                 inputs.prefix,
                 inputs.candidates,
-                top_k=top_k,
-                options=request.options,
+                _as_arguments(request.options),
+                top_k,
+                largest_k=largest_k,
             )
 
         found = self.map_batches(request.rows, draw_batch, request.max_length or 0)
@@ -180,9 +215,9 @@ class GenerationTask(TextTask):
         max_length,
         prefix=None,
         candidates=None,
+        options=NO_OPTIONS,
         *,
         beam_size,
-        options,
         buffer_length=None,
         best_only=False,
     ):
@@ -193,8 +228,8 @@ class GenerationTask(TextTask):
             alpha, max_length, prefix, buffer_length, best_only: see `zoo.decoding.beam_search`.
             candidates: int32 [B, C], the only tokens of hypotheses, see `Shortlist.candidates`; all
                 tokens by default.
-            beam_size: K.
             options: `zoo.decoding.SearchOptions`.
+            beam_size: K.
 
         Returns:
             `zoo.decoding.Hypotheses`.
@@ -239,9 +274,10 @@ class GenerationTask(TextTask):
         top_p,
         prefix=None,
         candidates=None,
-        *,
+        options=NO_OPTIONS,
         top_k=None,
-        options,
+        *,
+        largest_k=None,
     ):
         """Sampling as a graph: see `search` and `zoo.decoding.sample`."""
         _, num_hypotheses, length = ops.shape(uniforms)
@@ -260,6 +296,7 @@ class GenerationTask(TextTask):
             temperature,
             top_k,
             top_p,
+            largest_k,
             prompt=self._prompt(tokens),
             prefix=prefix,
             **options._asdict(),
@@ -280,3 +317,17 @@ class GenerationTask(TextTask):
         texts = self._output_tokenizer.decode(rows)
         scores = hypotheses.scores[exists].tolist()
         return [ScoredText(text, score) for text, score in zip(texts, scores)]
+
+
+def _as_arguments(options):
+    """`SearchOptions` whose numbers, where they have an effect, are arrays: inputs of a graph."""
+    arrays = {}
+    for name in ("min_length", "min_new_tokens", "no_repeat_ngram_size"):
+        if getattr(options, name):
+            arrays[name] = np.int32(getattr(options, name))
+    if options.repetition_penalty != 1:
+        arrays["repetition_penalty"] = np.float32(options.repetition_penalty)
+    tokens = options.suppress_tokens
+    if tokens:  # repeated to one of few lengths
+        arrays["suppress_tokens"] = np.resize(np.int32(tokens), padded_length(len(tokens), np.inf))
+    return options._replace(**arrays)

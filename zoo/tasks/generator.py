@@ -56,8 +56,7 @@ class TextGenerator(GenerationTask):
         The arguments and errors are those of `n_best`.
         """
         request = self._request(prompts, max_new_tokens, search_options)
-        answers = self._n_best(request, 1, beam_size, length_penalty)
-        return [best.text for [best, *_] in answers]
+        return self._best(request, beam_size, length_penalty)
 
     def n_best(
         self,
@@ -75,8 +74,9 @@ class TextGenerator(GenerationTask):
             n: number of continuations of each prompt.
             beam_size: number of hypotheses, from `n` to 1,000; 1 is greedy search. By default `n`.
             length_penalty: see `zoo.decoding.length_penalty`; by default 0.
-            max_new_tokens: maximum number of new tokens. Defaults to 64, or as many as fit. Scores
-                and length penalty are computed from the new tokens only.
+            max_new_tokens: maximum number of new tokens. Defaults to 64, to more if `min_length` or
+                `min_new_tokens` need them, or to as many as fit. Scores and length penalty are
+                computed from the new tokens only.
             **search_options: fields of `zoo.decoding.SearchOptions`; by default those of the
                 generator.
 
@@ -123,6 +123,10 @@ class TextGenerator(GenerationTask):
         """
         return self.model.max_length + 1 - (max_new_tokens or 1)
 
+    def most_new_tokens(self, options):
+        """The default of `max_new_tokens`: 64, or more if the options, `SearchOptions`, need it."""
+        return max(NEW_TOKENS, options.min_length, options.min_new_tokens + 1)
+
     def num_new(self, length, most):
         """The number of new tokens of a prompt of `length` tokens: `most`, or as many as fit."""
         return min(most, self.model.max_length + 1 - length)
@@ -153,7 +157,9 @@ class TextGenerator(GenerationTask):
         buffer_length = prefix.shape[1] + request.max_length
         max_length = np.ones(len(tokens), np.int32)  # 1 for rows of padding
         for row, length in enumerate(batch.lengths):
-            max_length[row] = length - size + self.num_new(length, request.max_length)
+            given = length - size
+            max_length[row] = given + self.num_new(length, request.max_length)
+            self._check_lengths(request.options, max_length[row], given, size)
         return SearchInputs(
             tokens=tokens[:, :size],
             max_length=max_length,
@@ -185,10 +191,11 @@ class TextGenerator(GenerationTask):
                 answers.append(self._scored(found, prompt))
             return answers
 
+        options = self.options(**search_options)
         return Request(
             rows=[[row] for row in rows],
-            max_length=max_new_tokens or NEW_TOKENS,
-            options=self.options(**search_options),
+            max_length=max_new_tokens or self.most_new_tokens(options),
+            options=options,
             to_answers=to_answers,
         )
 

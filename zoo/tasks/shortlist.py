@@ -74,15 +74,17 @@ def to_places(candidates, special, prefix, options):
     Returns:
         (special tokens, prefix, options).
     """
-    reserved = _reserved(special, options.suppress_tokens)
-    suppressed = tuple(map(reserved.index, options.suppress_tokens))
+    reserved = _reserved(special, ())
     special = SpecialTokens(
         start=reserved.index(special.start),
         end=reserved.index(special.end),
         pad=reserved.index(special.pad),
     )
     prefix = ops.argmax(candidates[:, None] == prefix[..., None], axis=-1)  # [B, F]
-    return special, ops.cast(prefix, "int32"), options._replace(suppress_tokens=suppressed)
+    if ops.is_tensor(options.suppress_tokens):  # each row of candidates begins with them
+        places = ops.argmax(candidates[0] == options.suppress_tokens[:, None], axis=-1)
+        options = options._replace(suppress_tokens=ops.cast(places, "int32"))
+    return special, ops.cast(prefix, "int32"), options
 
 
 def to_tokens(hypotheses, candidates):

@@ -24,7 +24,9 @@ from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote
 WEIGHTS = "model.weights.h5"  # in a `MODEL_FILE`
 JIT_COMPILE = True  # False disables XLA for all tasks, also in exports
-MAX_FUNCTIONS = 32  # that a task keeps: those used last
+# XLA never gives back the memory of what it compiled. It compiles this number of functions of a
+# task, and further ones run without it: of these, the task keeps the same number, those used last.
+MAX_FUNCTIONS = 32
 _lock = threading.Lock()
 
 
@@ -70,6 +72,8 @@ class Task:
     def _drop_functions(self):
         self._weights = self.model.weights  # that the functions read
         self._cached_function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
+        self._compiled_function = functools.cache(_compiled)  # those that XLA compiles
+        self._compiled_keys = set()
 
     def check_model(self, model):
         """Raises `TaskError` if a model does not fit."""
@@ -120,15 +124,15 @@ class Task:
 
         Args:
             function: called as ``function(*tensors, **constants)``.
-            *tensors: arrays; None, which may stand at the end only, is left out.
+            *tensors: arrays; None; or a named tuple, in which all but arrays are constants.
             specs: a `tf.TensorSpec` for each tensor; by default their own shapes and dtypes.
             **constants: hashable arguments.
 
         Raises:
             TaskError: if the tensors do not fit `specs`, or the model computes NaN.
         """
-        tensors = [tf.convert_to_tensor(tensor) for tensor in tensors if tensor is not None]
-        received = tuple(tf.TensorSpec.from_tensor(tensor) for tensor in tensors)
+        tensors = keras.tree.map_structure(_as_tensor, tensors)
+        received = keras.tree.map_structure(_as_spec, tensors)
         if specs is None:
             specs = received
         elif not all(map(tf.TensorSpec.is_compatible_with, specs, received)):
@@ -140,9 +144,24 @@ class Task:
         with _lock:
             if list(map(id, self.model.weights)) != list(map(id, self._weights)):
                 self._drop_functions()
-            compiled = self._cached_function(function, specs, jit_compile, attributes, **constants)
+            key = (function, specs, attributes, *constants.items())
+            if jit_compile and key not in self._compiled_keys:
+                if len(self._compiled_keys) < MAX_FUNCTIONS:
+                    self._compiled_keys.add(key)
+                else:
+                    jit_compile = None
+            cached = self._compiled_function if jit_compile else self._cached_function
+            compiled = cached(function, specs, jit_compile, attributes, **constants)
         # The first call traces, which may take seconds: without `_lock`, others need not wait.
         return without_nan(keras.tree.map_structure(np.asarray, compiled(*tensors)))
+
+
+def _as_tensor(value):
+    return tf.convert_to_tensor(value) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _as_spec(value):
+    return tf.TensorSpec.from_tensor(value) if tf.is_tensor(value) else value
 
 
 def _described(specs):

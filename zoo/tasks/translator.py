@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from zoo.decoding.logits import NEG_INF, never_generated
 from zoo.errors import TaskError, as_number
 from zoo.tasks.generation import MAX_BEAM_SIZE, GenerationTask, Request, SearchInputs
 from zoo.tasks.padded_batches import padded_length
@@ -120,8 +121,7 @@ class Translator(GenerationTask):
         request = self._request(
             texts, max_length, too_long, sentences, target_prefix, search_options
         )
-        answers = self._n_best(request, 1, beam_size, length_penalty)
-        return [best.text for [best, *_] in answers]
+        return self._best(request, beam_size, length_penalty)
 
     def n_best(
         self,
@@ -204,6 +204,9 @@ class Translator(GenerationTask):
     def score(self, texts, translations):
         """Returns the log-probability of each translation, including its end token.
 
+        With the search option `renormalize_logits`, it is that among the tokens that searches can
+        generate, and minus infinity for other tokens.
+
         Args:
             texts, translations: lists of str of the same length.
 
@@ -211,8 +214,13 @@ class Translator(GenerationTask):
             TaskError: if the lists differ in length, a text is too long, or outputs are NaN.
         """
 
+        options = self.options()
+        excluded = ()
+        if options.renormalize_logits:
+            excluded = (*never_generated(self.special_tokens, options.suppress_tokens),)
+
         def log_probs(batch):
-            return [self.run(self.log_probs, *batch.tokens)]
+            return [self.run(self.log_probs, *batch.tokens, excluded=excluded)]
 
         pairs = self._pairs(texts, translations)
         return [float(score) for (score,) in self.map_batches(pairs, log_probs)]
@@ -238,14 +246,18 @@ class Translator(GenerationTask):
         if self.max_length is not None:
             as_number("max_length", self.max_length, int, 1, model.max_length)
 
-    def log_probs(self, source, target):
+    def log_probs(self, source, target, excluded=()):
         """The log-probability of each target as a graph: float32 [B].
 
         Args:
             source, target: int [B, S] and [B, T], each row ending with the end token, then padding.
+            excluded: ids whose probability is zero.
         """
         inputs = {"source": source, "target": self._shifted(target)}
         logits = tf.cast(self.model(inputs, training=False), tf.float32)  # [B, T, V]
+        if excluded:
+            is_excluded = np.isin(range(logits.shape[-1]), excluded)  # [V]
+            logits = tf.where(is_excluded, NEG_INF, logits)
         log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(target, logits)  # [B, T]
         is_scored = target != self.special_tokens.pad  # [B, T]
         if self.special_tokens.prefix:  # its probability is one
@@ -275,11 +287,15 @@ class Translator(GenerationTask):
             candidates = self.shortlist.candidates(
                 source, prefix, self.special_tokens, options.suppress_tokens
             )
+        given = 0  # tokens of the longest prefix
+        if prefix is not None:
+            given = int((prefix != self.special_tokens.pad).sum(axis=1).max())
         limit = self.model.max_length
         length = request.max_length
         if length is None:
-            least = max(options.min_length, options.min_new_tokens + 1)
+            least = max(options.min_length, given + options.min_new_tokens + 1)
             length = min(max(2 * source.shape[1], least), limit)
+        self._check_lengths(options, length, given, prompt=1)
         return SearchInputs(
             tokens=source,
             max_length=np.int32(length),

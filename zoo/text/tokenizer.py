@@ -1,6 +1,7 @@
 """What all tokenizers share: ids to text, and the checks of texts and ids."""
 
 import operator
+from collections.abc import Mapping, Set
 
 import numpy as np
 
@@ -49,7 +50,9 @@ class Tokenizer:
 
 def as_texts(texts):
     """Converts texts to a list; raises `TokenizerError` if they are not a list of valid str."""
-    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
+    is_one = isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__")
+    # A set has no order, a dict or a table has keys, and an array may have no or several axes.
+    if is_one or isinstance(texts, (Set, Mapping)) or getattr(texts, "ndim", 1) != 1:
         raise TokenizerError(
             f"Texts must be a list of str. Pass [text] for one text. Received: {texts!r:.80}."
         )
