@@ -12,9 +12,10 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from tests.data.prepared import prepare
+from zoo.data.image_batches import training_batches
 from zoo.data.image_files import ImageError
 from zoo.data.image_folder import image_folder
-from zoo.data.images import digits, sample
+from zoo.data.images import digits, sample, unreadable_images_named
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.data.tfds_data import tfds_images
 from zoo.errors import DataError
@@ -165,6 +166,52 @@ def test_images_to_choose_settings_by_are_training_images(folder, all_digits):
         in_files.held_out(0.01)
 
 
+@pytest.mark.parametrize("sizes, share", [((2, 2), 0.3), ((1, 20), 0.5), ((3, 1, 40), 0.8)])
+def test_each_class_keeps_images_to_train_on(sizes, share, tmp_path):
+    """By hand: the share of all images is held out, but a class keeps its last one."""
+    for name, size in zip("abc", sizes):
+        for number in range(size):
+            write(tmp_path / "train" / name / f"{number}.png", gradient(4, 4 + number))
+    write(tmp_path / "test" / "a" / "0.png")
+    everything = image_folder(tmp_path)
+    for seed in range(20):
+        data = everything.held_out(share, seed)
+        counts = np.bincount(data.train.labels, minlength=len(sizes))
+        assert counts.min() >= 1 and counts.sum() == sum(sizes) - round(share * sum(sizes))
+        np.testing.assert_allclose(counts, (1 - share) * np.array(sizes), atol=2)
+        single = [name for name, size in zip("abc", sizes) if size == 1]
+        assert bool(single) == data.notes[-1].endswith(f"is trained: {', '.join(single)}.")
+        drawn = everything.loaded((8, 8), train_examples=len(sizes), seed=seed)
+        assert sorted(drawn.train.labels) == [*range(len(sizes))]
+
+
+def test_a_folder_holds_out_the_same_images_as_before(tmp_path):
+    """Those of earlier versions, which refused a class of one image: it is trained on."""
+    for name, size in (("a", 7), ("b", 24)):
+        for number in range(size):
+            write(tmp_path / name / f"{number:02d}.png")
+    random, expected = np.random.default_rng(3), []
+    for name, size in (("a", 7), ("b", 24)):
+        files = sorted(map(str, (tmp_path / name).iterdir()))
+        expected += [files[place] for place in random.permutation(size)[: max(1, size // 10)]]
+    data = image_folder(tmp_path, seed=3)
+    assert names_of(data.test) == expected and data.seed == 3
+    assert sorted(names_of(data.train) + expected) == sorted(map(str, tmp_path.rglob("*.png")))
+    write(tmp_path / "c" / "0.png")
+    data = image_folder(tmp_path, seed=3)
+    assert names_of(data.test) == expected and str(tmp_path / "c" / "0.png") in names_of(data.train)
+    assert "Classes with one image, on which the model is trained: c." in data.notes
+    for path in [*tmp_path.rglob("*.png")]:
+        if path.name != "00.png" and path.parent.name != "c":
+            path.unlink()
+    with pytest.raises(DataError, match="one image of each class. Testing needs a second one"):
+        image_folder(tmp_path)
+
+
+def names_of(images):
+    return [images.name(number) for number in images.numbers]
+
+
 def rows(images):
     shown = sample(images, len(images))
     return [(image.tobytes(), int(label)) for image, label in zip(shown.pixels, shown.labels)]
@@ -299,6 +346,36 @@ def test_class_folders_without_a_folder_train(folder):
         image_folder(folder / "train")
 
 
+@pytest.mark.parametrize("names", ["valid invalid", "train bus", "test prod", "dev Train ops"])
+def test_parts_of_the_data_are_classes_beside_other_classes(names, tmp_path):
+    for name in names.split():
+        for number in range(2):
+            write(tmp_path / "all" / name / f"{number}.png")
+    data = image_folder(tmp_path / "all")
+    assert sorted(data.class_names) == sorted(names.split()) and len(data.test) == len(data.train)
+    assert ImageSettings(data_dir=str(tmp_path / "all")).is_folder
+    (tmp_path / "all").rename(tmp_path / "train")
+    shutil.copytree(tmp_path / "train", tmp_path / "test")
+    write(tmp_path / "unlabeled" / "0.png")  # beside parts of the data, it is no class
+    data = image_folder(tmp_path)
+    assert sorted(data.class_names) == sorted(names.split()) and len(data.test) == len(data.train)
+    assert data.notes[-1] == "Not used: 1 (unlabeled)."
+
+
+def test_folders_are_compared_as_they_are_read(tmp_path):
+    """macOS decomposes the accent, which others do not; two names for one part are an error."""
+    for name in ("train/caf\u00e9", "train/bar", "test/cafe\u0301"):
+        write(tmp_path / name / "0.png")
+    data = image_folder(tmp_path)
+    assert data.class_names == ["bar", "caf\u00e9"] and data.test.labels == [1]
+    write(tmp_path / "train" / "cafe\u0301" / "1.png")
+    with pytest.raises(DataError, match="two folders of the name caf"):
+        image_folder(tmp_path)
+    write(tmp_path / "Train" / "bar" / "0.png")
+    with pytest.raises(DataError, match="has the folders Train, train. Rename or remove one"):
+        image_folder(tmp_path)
+
+
 def test_images_without_a_class_and_copies_are_named(folder):
     for number in range(3):
         shutil.copy(folder / "train" / "red" / "0.png", write(folder / "test" / f"{number}.png"))
@@ -340,6 +417,68 @@ def test_images_without_a_class(tmp_path):
     prepare(tmp_path, "rated", tfds.features.FeaturesDict(features), {"train": [example]})
     with pytest.raises(DataError, match="rated cannot be used: it needs the features"):
         tfds_images("rated", tmp_path)
+
+
+def labeled(folder, name, **labels):
+    """Prepares a data set with images of these labels in its splits."""
+    features = {
+        "image": tfds.features.Image(shape=(4, 4, 3)),
+        "label": tfds.features.ClassLabel(names=["a", "b"]),
+    }
+    splits = {}
+    for split, numbers in labels.items():
+        pixels = [np.full((4, 4, 3), index, np.uint8) for index in range(len(numbers))]
+        rows = zip(pixels, numbers)
+        splits[split] = [{"image": image, "label": label} for image, label in rows]
+    return prepare(folder, name, tfds.features.FeaturesDict(features), splits)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_images_whose_label_is_minus_1_are_left_out(streamed, tmp_path):
+    """And named, before training. A split without labels is not tested on."""
+    half = [0, -1, 1, -1, -1, 1]
+    labeled(tmp_path, "half", train=half, test=half, validation=[0])
+    data = tfds_images("half", tmp_path).loaded(streamed=streamed)
+    assert sorted(data.train.labels) == sorted(data.test.labels) == [0, 1, 1]
+    for purpose in ("training", "test"):
+        assert f"Not used, as their label is -1: 3 of 6 {purpose} images." in data.notes
+    labeled(tmp_path, "hidden", train=[0, 1], test=[-1, -1], validation=[1, -1])
+    data = tfds_images("hidden", tmp_path).loaded(streamed=streamed)
+    assert data.test.labels == [1]
+    assert data.notes[0] == "Tested on the split validation. Not used: test."
+    labeled(tmp_path, "none", train=[-1, -1], test=[0, 1])
+    with pytest.raises(DataError, match="None of the 2 training images has a label: all are -1"):
+        tfds_images("none", tmp_path).loaded(streamed=streamed)
+
+
+def test_a_label_that_is_no_class_ends_the_training(tmp_path, monkeypatch):
+    """Of many images, the labels of some are read before the training."""
+    labeled(tmp_path, "many", train=[1] * 100 + [-1], test=[0])
+    monkeypatch.setattr("zoo.data.images._MOST_LABELS", 9)
+    monkeypatch.setattr("zoo.data.images._LABELS_SEEN", 1)
+    data = tfds_images("many", tmp_path).loaded(streamed=True)
+    message = "label that is not from 0 to .* Remove images without"
+    with pytest.raises(DataError, match=message), unreadable_images_named(data.train):
+        [*training_batches(data.train, 2, 50).whole().take(4)]
+
+
+def test_data_sets_without_test_images_hold_a_tenth_of_each_class_out(tmp_path):
+    labels = [0] * 50 + [1] * 9 + [-1]
+    labeled(tmp_path, "one_split", train=labels)
+    labeled(tmp_path, "hidden", train=labels, test=[-1] * 4)
+    for name in ("one_split", "hidden"):
+        data, again, other = (tfds_images(name, tmp_path, seed) for seed in (0, 0, 1))
+        assert np.bincount(data.test.labels).tolist() == [5, 1] and data.seed == 0
+        assert np.bincount(data.train.labels).tolist() == [45, 8]
+        assert not {*data.train.numbers} & {*data.test.numbers}
+        assert again.test.numbers.tolist() == data.test.numbers.tolist()
+        assert other.test.numbers.tolist() != data.test.numbers.tolist()
+        assert data.notes[:2] == (
+            "Tested on 10% of the split train, as there is no other with labels.",
+            "Not used, as their label is -1: 1 of 60 training images.",
+        )
+    with pytest.raises(DataError, match="hidden has no labels to test on: .* test are -1"):
+        tfds_images("hidden", tmp_path, to_train=False)
 
 
 def test_images_of_different_sizes_need_a_size(prepared, folder):

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from zoo.data.images import INVALID_LABEL
 from zoo.data.preprocessing import random_resized_crop
 from zoo.data.token_batches import shuffled
 from zoo.data.worker_batches import (
@@ -111,6 +112,8 @@ def training_batches(
             return random_resized_crop(image, row_seed, images.image_shape, min_crop_area)
 
         def update(step, pixels, labels):
+            tf.debugging.assert_non_negative(labels, INVALID_LABEL)
+            tf.debugging.assert_less(labels, num_classes, INVALID_LABEL)
             labels = tf.one_hot(labels, num_classes)
             if augment is not None:
                 rows = BatchRows(tf.constant(own.indices), batch_size)

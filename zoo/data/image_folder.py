@@ -6,19 +6,19 @@ Hidden files and folders, whose names begin with a dot, folders of operating sys
 
 import os
 import pathlib
+import unicodedata
 from itertools import chain
 
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.images import ImageDataset, Images
+from zoo.data.images import HELD_OUT, ImageDataset, Images, hold_out
 from zoo.errors import DataError
 from zoo.files import check_utf8, printable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 TRAIN = ("train", "training")
 TEST = ("test", "testing", "val", "validation", "valid", "dev")  # the first that exists is used
-_HELD_OUT = 0.1  # share of the training images, if there is no test folder
 _HIDDEN = (  # folders of operating systems
     "__macosx",
     "@eadir",
@@ -35,8 +35,8 @@ def image_folder(folder, seed=0):
     """Finds images in ``train/<class>/*.jpg`` and ``test/<class>/``, or in ``<class>/*.jpg``.
 
     Training images are in the first of the folders `TRAIN`, test images in the first of `TEST`; the
-    case of these names is ignored. Without a test folder, a tenth of each class is held out. A
-    class may have no test images.
+    case of these names is ignored. Without a test folder, a tenth of each class is held out, see
+    `zoo.data.images.hold_out`. A class may have no test images.
 
     Args:
         folder: the folder that contains ``train``, or the folders of the classes.
@@ -55,22 +55,26 @@ def image_folder(folder, seed=0):
         raise DataError(
             f"There is no folder {os.path.join(folder, 'train')}, with a folder for each class."
         )
-    train = _by_class(train_folder, fewest=2)
-    names = list(train)
-    files = [*chain(*train.values())]
+    files_by_class = _by_class(train_folder, fewest=2)
+    names = list(files_by_class)
+    files = [*chain(*files_by_class.values())]
+    train = _stream(files_by_class, names)
     if test_folder:
-        test = _by_class(test_folder)
-        files += chain(*test.values())
-        notes = _check_test(test_folder, test, names)
+        files_by_class = _by_class(test_folder)
+        files += chain(*files_by_class.values())
+        notes = _check_test(test_folder, files_by_class, names)
+        test = _stream(files_by_class, names)
     else:
-        train, test = _hold_out(train, seed)
-        notes = [f"Tested on {_HELD_OUT:.0%} of {train_folder}: there is no folder of test images."]
+        train, test, notes = hold_out(train, names, seed)
+        note = f"Tested on {HELD_OUT:.0%} of {train_folder}: there is no folder of test images."
+        notes = (note, *notes)
     return ImageDataset(
-        train=_stream(train, names),
-        test=_stream(test, names),
+        train=train,
+        test=test,
         class_names=names,
         source_shape=(None, None, 3),
         notes=(*notes, *_unused(folder, files)),
+        seed=None if test_folder else seed,
     )
 
 
@@ -100,14 +104,35 @@ def by_name(folder):
 
 
 def subfolder(folder, names):
-    """Returns the path of the first of `names` that is a subfolder in any case, or None."""
+    """Returns the path of the first of `names` that is a subfolder in any case, or None.
+
+    Names of `TRAIN` and `TEST` are names of classes where another class is beside them: ``valid``
+    and ``invalid``, each with images and no folders.
+
+    Raises:
+        DataError: if the names of two subfolders differ in case only.
+    """
     if not os.path.isdir(folder):
         return None
-    paths = {name.lower(): os.path.join(folder, name) for name in sorted(os.listdir(folder))}
+    folders = _shown(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    classes = [name for name in folders if _has_images_alone(os.path.join(folder, name))]
+    if any(name.lower() not in TRAIN + TEST for name in classes):
+        folders = [name for name in folders if name not in classes]
     for name in names:
-        if name in paths and os.path.isdir(paths[name]):
-            return paths[name]
+        found = [other for other in folders if other.lower() == name]
+        if len(found) > 1:
+            raise DataError(f"{folder} has the folders {', '.join(found)}. Rename or remove one.")
+        if found:
+            return os.path.join(folder, found[0])
     return None
+
+
+def _has_images_alone(folder):
+    """Whether a folder has images, and no folders."""
+    with os.scandir(folder) as entries:
+        entries = [entry for entry in entries if _shown([entry.name])]
+    has_images = any(entry.name.lower().endswith(SUFFIXES) for entry in entries)
+    return has_images and not any(entry.is_dir() for entry in entries)
 
 
 def class_parent(folder):
@@ -145,12 +170,14 @@ def _walk(folder):
     def fail(error):
         raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}.") from None
 
-    def shown(names):
-        return sorted(name for name in names if name[0] != "." and name.lower() not in _HIDDEN)
-
     for parent, folders, files in os.walk(folder, onerror=fail):
-        folders[:] = shown(folders)  # `os.walk` goes on with these
-        yield parent, folders, shown(files)
+        folders[:] = _shown(folders)  # `os.walk` goes on with these
+        yield parent, folders, _shown(files)
+
+
+def _shown(names):
+    """The names, sorted, without those of hidden files and folders."""
+    return sorted(name for name in names if name[0] != "." and name.lower() not in _HIDDEN)
 
 
 def _images(folder):
@@ -173,8 +200,11 @@ def _by_class(folder, fewest=1):
     for name in names:
         check_utf8(name)
         files = _images(os.path.join(folder, name))
+        class_name = unicodedata.normalize("NFC", name)  # macOS decomposes accented letters
+        if class_name in found:
+            raise DataError(f"{folder} has two folders of the name {name}. Rename or remove one.")
         if files:
-            found[name] = files
+            found[class_name] = files
     if len(found) < fewest:
         raise DataError(
             f"{folder} must contain images ({', '.join(SUFFIXES)}) in folders, one per class, at "
@@ -207,21 +237,6 @@ def _unused(folder, files):
     if len(others) > _MAX_NAMED:
         shown.append("...")
     return (f"Not used: {len(others):,} ({', '.join(shown)}).",)
-
-
-def _hold_out(files_by_class, seed):
-    """Splits the files of each class into training and test files: two dicts {class: files}."""
-    random = np.random.default_rng(seed)
-    train = {}
-    test = {}
-    for name, files in files_by_class.items():
-        if len(files) < 2:
-            raise DataError(f"The class {name} has only one image. It needs two, one for testing.")
-        order = random.permutation(len(files))
-        count = max(1, round(_HELD_OUT * len(files)))
-        test[name] = [files[i] for i in order[:count]]
-        train[name] = [files[i] for i in order[count:]]
-    return train, test
 
 
 def _stream(files_by_class, names):

@@ -21,7 +21,11 @@ from zoo.errors import DataError
 _MEMORY_LIMIT = 2**29  # bytes of images that are decoded once, at the start
 _STATISTICS_IN_MEMORY = 10_000  # images for mean and deviation
 _STATISTICS_IN_FILES = 1_000
-_MAX_NAMED = 5  # images in a message
+INVALID_LABEL = "A training image has a label that is not from 0 to the number of classes - 1."
+HELD_OUT = 0.1  # share of the training images, if there are no test images
+_MAX_NAMED = 5  # images or classes in a message
+_MOST_LABELS = 100_000  # images whose labels are all read, to find those without one
+_LABELS_SEEN = 1_000  # of more images
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,7 +35,7 @@ class Images:
     Args:
         numbers: int64 [n], the numbers of these images in their source.
         read: function of a number, int64 [], that returns the encoded image, string [], and its
-            label, int32 []. It is called in a graph.
+            label, int32 [], which is -1 for an image without a label. It is called in a graph.
         name: function of a number, an int, that returns the name of the image for messages.
         preprocessing: `ImagePreprocessing` that resizes and crops the images; required to decode
             them.
@@ -63,7 +67,7 @@ class Images:
         if self.decoded:
             return self.decoded[1]
         numbers = tf.data.Dataset.from_tensor_slices(self.numbers)
-        labels = numbers.map(lambda number: self.read(number)[1]).batch(10_000)
+        labels = numbers.map(lambda number: self.read(number)[1], tf.data.AUTOTUNE).batch(10_000)
         return np.concatenate(list(labels.as_numpy_iterator()))
 
     def subset(self, places):
@@ -73,6 +77,27 @@ class Images:
             return part
         pixels, labels = self.decoded
         return dataclasses.replace(part, decoded=(pixels[places], labels[places]))
+
+    def labeled(self, purpose):
+        """Returns the images with a label, and lines about the others: none, or one line.
+
+        Of more than 100,000 images, the labels of 1,000 are read first: if all have one, no other
+        is read. `purpose` is a word for messages, such as "training".
+
+        Raises:
+            DataError: if no image has a label.
+        """
+        total = len(self)
+        some = self.subset(np.linspace(0, total - 1, min(total, _LABELS_SEEN)).astype("int64"))
+        if total > _MOST_LABELS and (some.labels >= 0).all():
+            return self, ()
+        places = np.flatnonzero(self.labels >= 0)
+        if len(places) == total:
+            return self, ()
+        if not len(places):
+            raise DataError(f"None of the {total:,} {purpose} images has a label: all are -1.")
+        note = f"Not used, as their label is -1: {total - len(places):,} of {total:,}"
+        return self.subset(places), (f"{note} {purpose} images.",)
 
     def fit(self, image):
         """Decodes, resizes and crops an encoded image, string []: uint8 [H, W, C]."""
@@ -134,17 +159,19 @@ class Images:
 
 @contextlib.contextmanager
 def unreadable_images_named(*parts):
-    """Context that names the images that cannot be read, if that is why TensorFlow fails.
+    """Context that names the images that cannot be used, if that is why TensorFlow fails.
 
     Args:
         *parts: `Images` or None.
 
     Raises:
-        DataError: see `Images.check`.
+        DataError: see `Images.check`; or if a label is not a class.
     """
     try:
         yield
     except tf.errors.OpError as error:
+        if INVALID_LABEL in str(error):
+            raise DataError(f"{INVALID_LABEL} Remove images without a label.") from None
         if "IteratorGetNext" in str(error):  # an error of the data: checking them may take an hour
             for part in parts:
                 if part and part.decoded is None:
@@ -161,6 +188,7 @@ class ImageDataset(NamedTuple):
         source_shape: (H, W, C) of the images in their source; H and W are None if they differ.
         notes: lines about the data, such as names of files that are not used.
         valid: validation images; None if the test images are used.
+        seed: the seed by which the test images were drawn; None if they are given.
     """
 
     train: Images
@@ -169,13 +197,15 @@ class ImageDataset(NamedTuple):
     source_shape: tuple
     notes: tuple[str, ...] = ()
     valid: Images | None = None
+    seed: int | None = None
 
     def loaded(
         self, image_size=None, preprocessing=None, train_examples=None, seed=0, streamed=False
     ):
         """Returns the data set with images that are decoded, or can be.
 
-        Images that take more than 512 MB are decoded when they are needed, others now.
+        Images that take more than 512 MB are decoded when they are needed, others now. Images
+        without a label are left out, see `Images.labeled`.
 
         Args:
             image_size: (H, W) to resize the images to; required if they differ in size.
@@ -186,8 +216,8 @@ class ImageDataset(NamedTuple):
             streamed: whether images are decoded when they are needed in any case.
 
         Raises:
-            DataError: if `image_size` is missing, there are fewer than `train_examples` images, or
-                some cannot be read.
+            DataError: if `image_size` is missing, there are fewer than `train_examples` images,
+                none has a label, or some cannot be read.
         """
         if preprocessing is None:
             height, width, channels = self.source_shape
@@ -196,16 +226,19 @@ class ImageDataset(NamedTuple):
             if None in (height, width):
                 raise DataError("The images may differ in size. Pass --image-size, such as 64.")
             preprocessing = ImagePreprocessing((height, width), channels)
-        train = dataclasses.replace(self.train, preprocessing=preprocessing)
-        test = dataclasses.replace(self.test, preprocessing=preprocessing)
+        train, train_notes = self.train.labeled("training")
+        test, test_notes = self.test.labeled("test")
+        notes = (*self.notes, *train_notes, *test_notes)
+        train = dataclasses.replace(train, preprocessing=preprocessing)
+        test = dataclasses.replace(test, preprocessing=preprocessing)
         if train_examples is not None:
             train = train.subset(_stratified(train.labels, train_examples, seed))
         size = (len(train) + len(test)) * math.prod(train.image_shape)
         if streamed or size > _MEMORY_LIMIT:
-            return self._replace(train=train, test=test)
+            return self._replace(train=train, test=test, notes=notes)
         train = train.in_memory()
         test = test.in_memory()
-        notes = (*self.notes, *_shared_notes(train, test))
+        notes += _shared_notes(train, test)
         return self._replace(train=train, test=test, notes=notes)
 
     @property
@@ -214,19 +247,27 @@ class ImageDataset(NamedTuple):
         return self.train.image_shape
 
     def held_out(self, share, seed=0):
-        """Returns the data set with a share, in [0, 1), of the training images moved to `valid`."""
+        """Returns the data set with a share, in [0, 1), of the training images moved to `valid`.
+
+        They are drawn by class, and an image of each class stays.
+        """
         if not share:
             return self
-        order = np.random.default_rng(seed).permutation(len(self.train))
-        valid, train = np.split(order, [round(share * len(order))])
-        if not len(valid) or not len(train):
+        labels = self.train.labels
+        classes, sizes = np.unique(labels, return_counts=True)
+        count = max(len(labels) - round(share * len(labels)), len(classes))
+        if count == len(labels) or round(share * len(labels)) == len(labels):
             raise DataError(
-                f"A share of {share} of {len(order):,} training images leaves none for training or "
-                "validation."
+                f"A share of {share} of {len(labels):,} training images leaves none for training "
+                "or validation."
             )
+        train = _stratified(labels, count, seed)
+        valid = np.setdiff1d(np.arange(len(labels)), train)
+        names = [self.class_names[label] for label in classes[sizes == 1]]
         return self._replace(
-            train=self.train.subset(np.sort(train)),
-            valid=self.train.subset(np.sort(valid)),
+            train=self.train.subset(train),
+            valid=self.train.subset(valid),
+            notes=(*self.notes, *_single_notes(names)),
         )
 
     def preprocessing(self):
@@ -243,6 +284,50 @@ class ImageDataset(NamedTuple):
             mean=tuple((mean / 255).tolist()),
             std=tuple(np.maximum(std / 255, 1e-3).tolist()),
         )
+
+
+def hold_out(images, class_names, seed):
+    """Divides images: a tenth of each class, at least one image, is held out for testing.
+
+    A class of one image is trained on.
+
+    Args:
+        images: `Images`, all with labels.
+        class_names: the name of each label.
+        seed: seed of the choice.
+
+    Returns:
+        The training and the test images, two `Images`, and lines about classes of one image.
+
+    Raises:
+        DataError: if each class has one image.
+    """
+    random = np.random.default_rng(seed)
+    classes, sizes = np.unique(images.labels, return_counts=True)
+    by_class = np.split(np.argsort(images.labels, kind="stable"), np.cumsum(sizes)[:-1])
+    train = []
+    test = []
+    for places in by_class:
+        count = max(1, round(HELD_OUT * len(places)))
+        if len(places) == 1:
+            count = 0
+        order = places[random.permutation(len(places))]
+        test.append(order[:count])
+        train.append(order[count:])
+    notes = _single_notes([class_names[label] for label in classes[sizes == 1]])
+    if sizes.max() == 1:
+        raise DataError("There is one image of each class. Testing needs a second one.")
+    return images.subset(np.concatenate(train)), images.subset(np.concatenate(test)), notes
+
+
+def _single_notes(names):
+    """Returns lines about classes with one image: none, or one line."""
+    if not names:
+        return ()
+    shown = ", ".join(names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        shown += ", ..."
+    return (f"Classes with one image, on which the model is trained: {shown}.",)
 
 
 def _shared_notes(train, test):
@@ -278,11 +363,15 @@ def digits(seed=0):
         test=Images(test, read, name=str),
         class_names=[str(digit) for digit in range(10)],
         source_shape=(8, 8, 1),
+        seed=seed,
     )
 
 
 def _stratified(labels, count, seed):
-    """Draws `count` of the examples with these labels, stratified by class: sorted indices."""
+    """Draws `count` of the examples with these labels, stratified by class: sorted indices.
+
+    At least one of each class is drawn.
+    """
     classes, sizes = np.unique(labels, return_counts=True)
     if not len(classes) <= count <= len(labels):
         raise DataError(
@@ -290,10 +379,13 @@ def _stratified(labels, count, seed):
             f"to {len(labels):,}. Received: {count:,}."
         )
     order = np.random.default_rng(seed).permutation(len(labels))
-    # The examples of a class are spread evenly over [0, 1), and the lowest are taken.
+    # The examples of a class are spread evenly over [0, 1), and the lowest are taken. The first one
+    # of each class is below all others.
     rank = np.empty(len(labels))
     for label, size in zip(classes, sizes):
-        rank[order[labels[order] == label]] = (np.arange(size) + 0.5) / size
+        places = order[labels[order] == label]
+        rank[places] = (np.arange(size) + 0.5) / size
+        rank[places[0]] = -1
     return np.sort(order[np.argsort(rank[order], kind="stable")[:count]])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from zoo.data.images import ImageDataset, Images
+from zoo.data.images import HELD_OUT, ImageDataset, Images, hold_out
 from zoo.errors import DataError
 from zoo.files import as_path, check_utf8, locked
 
@@ -106,49 +106,91 @@ def _as_text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-def tfds_images(name, data_dir=None, to_train=True):
+def tfds_images(name, data_dir=None, seed=0, to_train=True):
     """Finds the images of a data set with labels: `zoo.data.images.ImageDataset`.
 
-    It needs a "train" split, and a "test" or "validation" split. For `name`, `data_dir` and errors
-    see `prepared_builder`. If `to_train` is False, no training images are needed: they are the test
-    images.
-    """
-    import tensorflow_datasets as tfds
+    The test images are those of the split "test", or else "validation", if it has labels. Otherwise
+    a tenth of each class of the split "train" is held out, see `zoo.data.images.hold_out`.
 
+    Args:
+        name, data_dir: see `prepared_builder`.
+        seed: seed for the choice of held-out images.
+        to_train: if False, no "train" split is needed beside another: its images are returned for
+            training and for testing.
+
+    Raises:
+        DataError: see `prepared_builder`; if there are no labels, no "train" split, or, if
+            `to_train` is False, splits to test on without labels.
+    """
     builder = prepared_builder(name, data_dir)
-    features = dict(builder.info.features.items())
     splits = builder.info.splits
-    test = _test_split(builder)
-    train = "train" if to_train else test
-    has_classes = isinstance(features.get("label"), tfds.features.ClassLabel)
-    if "image" not in features or not has_classes or train not in splits or test is None:
+    _check_images(builder)
+    candidates = [split for split in _test_splits(builder) if split in splits]
+    tested = next((s for s in candidates if _has_labels(_stream(builder, s))), None)
+    if candidates and tested is None and not to_train:
         raise DataError(
-            f'{name} cannot be used: it needs the features "image" and "label", with classes, a '
-            "train split, and a test or validation split."
+            f"{name} has no labels to test on: all those of the split {' and '.join(candidates)} "
+            "are -1."
         )
-    height, width, channels = features["image"].shape
+    if "train" not in splits and (to_train or tested is None):
+        raise DataError(f"{name} cannot be used: it has no train split with labels.")
+    if tested is None:
+        return _held_out(builder, seed)
+    trained = "train" if to_train else tested
     notes = ()
-    unused = sorted({*splits} - {"train", test})
+    unused = sorted({*splits} - {trained, tested})
     if unused:
-        notes = (f"Tested on the split {test}. Not used: {', '.join(unused)}.",)
+        notes = (f"Tested on the split {tested}. Not used: {', '.join(unused)}.",)
+    return _dataset(builder, _stream(builder, trained), _stream(builder, tested), notes)
+
+
+def _held_out(builder, seed):
+    """The `ImageDataset` of a data set without test images."""
+    train, unlabeled = _stream(builder, "train").labeled("training")
+    names = builder.info.features["label"].names
+    train, test, notes = hold_out(train, names, seed)
+    note = f"Tested on {HELD_OUT:.0%} of the split train, as there is no other with labels."
+    return _dataset(builder, train, test, (note, *unlabeled, *notes), seed)
+
+
+def _dataset(builder, train, test, notes, seed=None):
+    features = builder.info.features
+    height, width, channels = features["image"].shape
     return ImageDataset(
-        train=_stream(builder, train),
-        test=_stream(builder, test),
+        train=train,
+        test=test,
         class_names=list(features["label"].names),
         source_shape=(height, width, channels or 3),
         notes=notes,
+        seed=seed,
     )
 
 
-def _test_split(builder):
-    """The name of the split to test on, or None."""
-    names = ("test", "validation")
-    if builder.name in _HIDDEN_TEST:
-        names = ("validation", "test")
-    for name in names:
-        if name in builder.info.splits:
-            return name
-    return None
+def _check_images(builder):
+    """Raises `DataError` if a data set does not have images and classes."""
+    import tensorflow_datasets as tfds
+
+    features = dict(builder.info.features.items())
+    if "image" not in features or not isinstance(features.get("label"), tfds.features.ClassLabel):
+        raise DataError(
+            f'{builder.name} cannot be used: it needs the features "image" and "label", with '
+            "classes."
+        )
+
+
+def _test_splits(builder):
+    """The names of splits to test on, the first with labels."""
+    if builder.name in _HIDDEN_TEST:  # looking for labels would read all images
+        return "validation", "test"
+    return "test", "validation"
+
+
+def _has_labels(images):
+    """Whether an image has a label; reads only images before it."""
+    for start in range(0, len(images), 1000):
+        if (images.subset(slice(start, start + 1000)).labels >= 0).any():
+            return True
+    return False
 
 
 def _stream(builder, split):

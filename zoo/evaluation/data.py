@@ -117,7 +117,7 @@ def labeled_images(data, labels=None, data_dir=None, run_folder=None):
         if data == "digits":
             source = digits(_seed(run_folder))
         else:
-            source = tfds_images(data, data_dir, False)
+            source = tfds_images(data, data_dir, _seed(run_folder), to_train=False)
         images = source.test
         class_names = source.class_names
         notes = source.notes

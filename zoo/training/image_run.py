@@ -20,7 +20,7 @@ def find_images(settings):
         return image_folder(settings.data_dir, settings.seed)
     if settings.dataset == "digits":
         return digits(settings.seed)
-    return tfds_images(settings.dataset, settings.data_dir)
+    return tfds_images(settings.dataset, settings.data_dir, settings.seed)
 
 
 def load_images(settings, source=None, preprocessing=None, train_examples=None, streamed=False):
@@ -102,6 +102,8 @@ def train_classifier(
         "data": f"{len(data.train):,} images, classes {fingerprint(class_names)}",
         "preprocessing": preprocessing.to_dict(),
     }
+    if data.valid is not None:
+        identity["validation images"] = fingerprint(data.valid.numbers.tolist())
     if hasattr(settings, "weights"):
         identity["model of weights"] = fingerprint(classifier.model, classifier.description())
     if stops_early:
