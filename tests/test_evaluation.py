@@ -240,6 +240,21 @@ def test_a_data_set_of_tfds_without_training_images(classifier, tmp_path):
     assert scores["class_items"] == {**dict.fromkeys("abcdefg", 0), "d": 2, "f": 1}
 
 
+def test_images_without_a_label_do_not_count(classifier, tmp_path):
+    """TFDS has -1 for them; half of 30 are right, the others have no label."""
+    features = {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(num_classes=7)}
+    image = np.random.default_rng(0).integers(0, 256, (20, 16, 3), np.uint8)
+    best = int(classifier.probabilities([image]).argmax())
+    for name, labels in (("half", [best, -1] * 15), ("hidden", [-1] * 4)):
+        rows = [{"image": image, "label": label} for label in labels]
+        prepare(tmp_path, name, tfds.features.FeaturesDict(features), {"test": rows})
+    scores = zoo.evaluate(classifier, "half", data_dir=str(tmp_path))
+    assert (scores["accuracy"], scores["items"], scores["items_without_class"]) == (1.0, 15, 15)
+    assert "Not counted, without a label: 15 of 30." in scores["notes"]
+    with pytest.raises(DataError, match="hidden has no labels to test on: .* test are -1"):
+        zoo.evaluate(classifier, "hidden", data_dir=str(tmp_path))
+
+
 @pytest.mark.ci
 def test_an_exported_classifier_has_the_scores_of_its_model(classifier, folder, tmp_path):
     """It takes the encoded images; tolerance: float32 probabilities in another order."""

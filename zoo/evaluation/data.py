@@ -123,7 +123,8 @@ def labeled_images(data, labels=None, data_dir=None, run_folder=None):
         notes = source.notes
         if labels is not None:
             return Labeled(images, read_labels(labels, len(images)), notes=notes)
-    return Labeled(images, [[label] for label in images.labels], class_names, notes)
+    rows = [[label] if label >= 0 else [] for label in images.labels.tolist()]  # -1: no label
+    return Labeled(images, rows, class_names, notes)
 
 
 def _seed(run_folder):

@@ -168,6 +168,9 @@ def _classification(classifier, data):
     labels, notes = model_labels(data, classifier.class_names)
     probabilities = _probabilities(classifier, data.items)
     scores = _class_scores(probabilities, labels, classifier.class_names)
+    unlabeled = sum(not row for row in labels)
+    if unlabeled:
+        notes = (*notes, f"Not counted, without a label: {unlabeled:,} of {len(labels):,}.")
     return {**scores, "notes": [*data.notes, *notes, *_refused(classifier, data)]}
 
 
