@@ -129,6 +129,18 @@ class TrainingModel(keras.Model):
         if any(part is not None and not part.built for part in parts):
             compute_output_spec(step, batch)
 
+    def wrap_losses(self, wrap):
+        """Replaces each loss by ``wrap(loss)``, once Keras has built them by their names."""
+        losses = self._compile_loss
+        if losses is None:
+            return
+
+        def build(y_true, y_pred):
+            type(losses).build(losses, y_true, y_pred)
+            losses._flat_losses = [one._replace(loss=wrap(one.loss)) for one in losses._flat_losses]
+
+        losses.build = build
+
     def _aggregate_additional_loss(self, loss):
         return super()._aggregate_additional_loss(loss) / self.batches_per_update
 

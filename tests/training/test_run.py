@@ -19,6 +19,7 @@ import zoo.training
 from tests.deploy.small_models import small_classifier
 from zoo.errors import DataError, UserError
 from zoo.training.callbacks import history_rows
+from zoo.training.trainer import Trainer
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -148,6 +149,33 @@ def with_loss(loss, *metrics):
 WEIGHTED = dataset(ITEMS, ITEMS, 0.5 + ITEMS / 2).map(shortened)
 SUMMED = keras.losses.BinaryCrossentropy(reduction="sum")
 ONE_HOT = np.eye(3, dtype="float32")[Y]
+
+
+def lists():
+    """Outputs in a list, losses by name, metrics that are weighted and not."""
+    inputs = keras.Input((6,))
+    outputs = [keras.layers.Dense(3, "softmax", name="kind")(inputs)]
+    outputs.append(keras.layers.Dense(2, name="size")(inputs))
+    model = keras.Model(inputs, outputs)
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        {"kind": "crossentropy", "size": "mse"},
+        metrics=[["accuracy"], ["mae"]],
+        weighted_metrics=[["accuracy"], ["mae"]],
+    )
+    return model
+
+
+class OwnCall(keras.losses.Loss):
+    def __call__(self, labels, outputs, weights=None):
+        return 3.0 * keras.ops.mean(keras.ops.square(keras.ops.cast(labels, "float32") - outputs))
+
+
+def flat(labels, outputs):
+    return keras.ops.reshape(keras.ops.square(labels - outputs), (-1,))
+
+
+NOT_OF_ROWS = [OwnCall(), flat, keras.losses.CosineSimilarity(axis=0), keras.losses.Circle()]
 IGNORING = keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)
 CASES = {
     "a function": (one_number(distance), dataset(X, X[:, 0])),
@@ -160,6 +188,7 @@ CASES = {
     "two outputs": (two_outputs, dataset({"a": X}, {"kind": Y, "size": X[:, :2]})),
     "weights of items": (tagger, WEIGHTED),
     "an ignored class": (with_loss(IGNORING), dataset(X, np.where(np.arange(ROWS) % 4, Y, -1))),
+    "lists": (lists, dataset(X, (Y, X[:, :2]))),
     "one number": (with_loss(keras.losses.Dice()), dataset(X, ONE_HOT)),
     "a value for each class": (
         with_loss("categorical_crossentropy", keras.metrics.F1Score),
@@ -194,7 +223,7 @@ def assert_same_weights(model, other):
 MARKS = {
     **dict.fromkeys(CASES, [pytest.mark.slow]),
     "a mask and weights": [pytest.mark.ci],
-    **dict.fromkeys(("classifier", "two outputs"), []),
+    **dict.fromkeys(("classifier", "two outputs", "lists"), []),
     **dict.fromkeys(("an ignored class", "a value for each class"), []),
 }
 
@@ -257,6 +286,26 @@ def test_on_several_devices_all_figures_are_those_of_one(devices, tmp_path):
         rows = history_rows(tmp_path / case), history_rows(tmp_path / "one" / case)
         for found, expected in zip(*rows, strict=True):
             assert found == pytest.approx(expected, rel=1e-4), case
+
+
+@pytest.mark.parametrize("loss", NOT_OF_ROWS)
+def test_a_loss_that_is_not_of_rows_is_keras_s_on_one_device_and_else_refused(loss, tmp_path):
+    data = dataset(X, Y if isinstance(loss, keras.losses.Circle) else ONE_HOT)
+    trained = train(with_loss(loss), data, tmp_path / "run", epochs=1, validation=False)
+    keras.utils.set_random_seed(3)
+    expected = with_loss(loss)()
+    expected.jit_compile = False
+    expected.fit(data, verbose=0)
+    for mine, other in zip(trained.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+    before = trained.get_weights()
+    trainer = Trainer(trained)
+    trainer.compile("sgd", loss)
+    two = data.map(lambda x, y: ((x, y, None), (x, y, None))).repeat()
+    with pytest.raises(UserError, match="cannot be split between 2 devices"):
+        trainer.fit(two, steps_per_epoch=1, verbose=0)
+    for mine, other in zip(trained.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_a_loss_without_source_is_not_saved(tmp_path, capsys):

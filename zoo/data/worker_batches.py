@@ -75,13 +75,13 @@ class ShareWeights(NamedTuple):
     """The weights of the rows of a share, and the size of the update that it belongs to.
 
     Fields:
-        weights: float32 [B] or [B, ...], the weights of the data set.
+        weights: float32 [B] or [B, ...], the weights of the data set; None if it has none.
         is_real: float32 [B], 1, or 0 for rows that are repeated to fill a replica.
         num_rows: float32 [B], the number of rows of the whole update, the same in each row.
         total_weight: float32 [B], the sum of the weights of the whole update, the same in each row.
     """
 
-    weights: tf.Tensor
+    weights: tf.Tensor | None
     is_real: tf.Tensor
     num_rows: tf.Tensor
     total_weight: tf.Tensor
@@ -132,7 +132,7 @@ def split(batch, indices, is_real):
         The same structures of tensors [replicas of the worker, rows of a replica, ...].
     """
     inputs, labels, share_weights = tf.nest.map_structure(
-        lambda tensor: tf.gather(tensor, indices), batch
+        lambda tensor: None if tensor is None else tf.gather(tensor, indices), batch
     )
     return inputs, labels, share_weights._replace(is_real=is_real)
 
@@ -141,7 +141,7 @@ def split_batches(updates, num_batches=None):
     """Makes `WorkerBatches` of a data set of whole batches.
 
     Every worker reads all of it and keeps its own rows. The elements are batches (inputs, labels,
-    weights [B] or [B, ...]), or tuples of batches whose gradients are summed.
+    weights [B] or [B, ...], or None), or tuples of batches whose gradients are summed.
     """
 
     def shares(context):
@@ -163,16 +163,25 @@ def split_batches(updates, num_batches=None):
 
 def _with_totals(*update):
     """Converts an element of a data set to a tuple of batches with `ShareWeights`."""
-    is_batch = isinstance(update[-1], tf.Tensor)  # the weights; otherwise, it is a batch
+    is_batch = not isinstance(update[-1], tuple)  # it ends with the weights
     batches = (update,) if is_batch else update
-    num_rows = tf.add_n([tf.shape(weights)[0] for *_, weights in batches])
-    total = tf.add_n([tf.reduce_sum(tf.cast(weights, tf.float32)) for *_, weights in batches])
+    all_weights = [_weights_or_ones(batch) for batch in batches]
+    num_rows = tf.add_n([tf.shape(weights)[0] for weights in all_weights])
+    total = tf.add_n([tf.reduce_sum(weights) for weights in all_weights])
     converted = []
-    for inputs, labels, weights in batches:
-        weights = tf.cast(weights, tf.float32)
+    for (inputs, labels, given), weights in zip(batches, all_weights):
         share_weights = ShareWeights.of_update(weights, num_rows, total)
+        if given is None:
+            share_weights = share_weights._replace(weights=None)
         converted.append((inputs, labels, share_weights))
     return tuple(converted)
+
+
+def _weights_or_ones(batch):
+    inputs, _, weights = batch
+    if weights is None:
+        return tf.ones(tf.shape(tf.nest.flatten(inputs)[0])[:1])
+    return tf.cast(weights, tf.float32)
 
 
 def unbatch_replicas(batches):

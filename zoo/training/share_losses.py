@@ -60,6 +60,8 @@ def loss_weights(share_weights, reduction, num_replicas):
         # Keras divides by the rows of the share, and by the replicas; wanted is num_rows.
         divisor = ops.cast(ops.shape(share_weights.is_real)[0] * num_replicas, "float32")
         factor = share_weights.is_real * divisor / share_weights.num_rows
+    if share_weights.weights is None:
+        return factor
     return share_weights.weights * _with_axes(factor, len(share_weights.weights.shape))
 
 
@@ -67,7 +69,8 @@ class ShareLoss(keras.losses.Loss):
     """A loss of a share of an update.
 
     It takes the weights of `loss_weights`, [B] or [B, ...], for values of any shape: Keras accepts
-    weights [B] only if the values are [B].
+    weights [B] only if the values are [B]. Without weights, the loss of a single share is that of
+    Keras.
 
     Args:
         loss: `keras.losses.Loss`, or function of (labels, outputs).
@@ -75,8 +78,9 @@ class ShareLoss(keras.losses.Loss):
 
     Raises:
         UserError: when it is called, if the loss of an update is not a sum over its shares: if the
-            loss is one number for a batch, or a mean over the items that a mask selects, and there
-            are several shares. With "mean_with_sample_weight", masks are always refused.
+            loss is one number for a batch, compares its rows, overrides ``__call__``, or is a mean
+            over the items that a mask selects, and there are several shares. With
+            "mean_with_sample_weight", masks of weighted items are always refused.
     """
 
     def __init__(self, loss, num_shares=1):
@@ -91,7 +95,14 @@ class ShareLoss(keras.losses.Loss):
         self.loss = loss
         self.num_shares = num_shares
 
-    def __call__(self, y_true, y_pred, sample_weight):
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        overrides_call = type(self.loss).__call__ is not keras.losses.Loss.__call__
+        if self.num_shares == 1 and (sample_weight is None or overrides_call):
+            return self.loss(y_true, y_pred, sample_weight)
+        if overrides_call:
+            self._check_single_share("overrides __call__", "Override call")
+        if getattr(self.loss, "fn", None) is keras.losses.circle:
+            self._check_single_share("compares the rows of a batch", "Use another loss")
         self._check_mask(y_pred)
         self._weights = sample_weight  # `call` multiplies by them
         return super().__call__(y_true, y_pred)
@@ -103,10 +114,16 @@ class ShareLoss(keras.losses.Loss):
         weights = ops.cast(self._weights, values.dtype)
         rank = len(values.shape)
         if rank == 0:
-            self._check_single_share()
-            if self.loss.reduction == _WEIGHTED_MEAN:
-                return values * ops.sum(weights)  # which are divided by their sum: `values`
+            self._check_single_share(
+                "returns one number for a batch", "Return a value for each row"
+            )
+            if self.loss.reduction in (_SUM, _WEIGHTED_MEAN):
+                return values * ops.sum(weights)  # 1 for the latter: they are divided by their sum
             return values * ops.mean(weights)
+        if values.shape[0] not in (None, keras.tree.flatten(y_pred)[0].shape[0]):
+            self._check_single_share(
+                "returns values that are not those of rows", "Return [rows, ...]"
+            )
         while len(weights.shape) > rank:
             weights = ops.squeeze(weights, -1)
         if self.loss.reduction == _WEIGHTED_MEAN and rank > len(weights.shape):
@@ -132,12 +149,12 @@ class ShareLoss(keras.losses.Loss):
                 f'the mask, and the reduction "{_WEIGHTED_MEAN}", or train on one device.'
             )
 
-    def _check_single_share(self):
+    def _check_single_share(self, reason, advice):
         if self.num_shares > 1:
             raise UserError(
-                f"{self._subject} returns one number for a batch, so an update cannot be "
-                f"split between {self.num_shares} devices or accumulated batches. Return a value "
-                "for each row, or train on one device."
+                f"{self._subject} {reason}, so an update cannot be split between "
+                f"{self.num_shares} devices or accumulated batches. {advice}, or train on one "
+                "device."
             )
 
 
@@ -146,12 +163,3 @@ def _with_axes(tensor, rank):
     while len(tensor.shape) < rank:
         tensor = ops.expand_dims(tensor, -1)
     return tensor
-
-
-def share_losses(losses, num_replicas):
-    """Converts the losses that a model is compiled with, one or one per output, to `ShareLoss`."""
-
-    def convert(loss):
-        return None if loss is None else ShareLoss(keras.losses.get(loss), num_replicas)
-
-    return keras.tree.map_structure(convert, losses)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from zoo import compat
 from zoo.models.copying import copy_model
 from zoo.training import distribution
-from zoo.training.share_losses import common_reduction, loss_weights, share_losses
+from zoo.training.share_losses import ShareLoss, common_reduction, loss_weights
 from zoo.training.state_file import random_states
 from zoo.training.step import global_norm, loss_and_gradients, training_step, validation_step
 
@@ -17,6 +17,7 @@ from zoo.training.step import global_norm, loss_and_gradients, training_step, va
 # replica corrupt the weights of all. With several workers, it fails with gradient accumulation or
 # XLA.
 
+_ROWS_TO_BUILD = 7  # a known number, for a loss whose values are not those of rows to be noticed
 _REQUESTED = -1.0  # value of `gradient_norm` that requests its measurement
 
 
@@ -56,6 +57,8 @@ class Trainer(compat.TrainingModel):
                 f"The model {model.name} must be created under the same strategy as its Trainer."
             )
         self.model = model
+        if hasattr(model, "output_names"):  # Keras names losses and metrics by them
+            self.output_names = model.output_names
         self._has_strategy = tf.distribute.has_strategy()  # it may have one device
         self.preprocess = preprocess
         self.gradient_norm = tf.Variable(
@@ -112,20 +115,27 @@ class Trainer(compat.TrainingModel):
             raise ValueError(
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
             )
-        self._share_losses = share_losses(loss, self._num_replicas)
+        self._num_shares = self._num_replicas
+        self._share_losses = []
         super().compile(
             optimizer,
-            self._share_losses,
+            loss,
             loss_weights=loss_weights,
             metrics=metrics or None,
             weighted_metrics=weighted_metrics or None,
             jit_compile=False,
         )
+        self.wrap_losses(self._share_loss)
         self._jit_compile_argument = jit_compile
         self._has_unweighted_metrics = bool(metrics)
         self.optimizer.build(self.trainable_variables)
         compat.leave_gradients_as_they_are(self.optimizer)  # the step sums them over the replicas
         self._use_xla(jit_compile is True)
+
+    def _share_loss(self, loss):
+        share_loss = ShareLoss(loss, self._num_shares)
+        self._share_losses.append(share_loss)
+        return share_loss
 
     def _use_xla(self, on):
         self._uses_xla = on
@@ -179,12 +189,13 @@ class Trainer(compat.TrainingModel):
         # of one replica: a tuple with the whole batches of an update
         update_spec = batches.shares(tf.distribute.InputContext()).element_spec
         if self._jit_compile_argument == "auto" and tf.config.list_logical_devices("GPU"):
-            one_shape = all(None not in spec.shape[1:] for spec in tf.nest.flatten(update_spec))
+            specs = [one for one in tf.nest.flatten(update_spec) if isinstance(one, tf.TensorSpec)]
+            one_shape = all(None not in spec.shape[1:] for spec in specs)
             if one_shape != self._uses_xla:  # else the step is already traced
                 self._use_xla(one_shape)
-        for loss in keras.tree.flatten(self._share_losses):
-            if loss is not None:
-                loss.num_shares = self._num_replicas * len(update_spec)
+        self._num_shares = self._num_replicas * len(update_spec)
+        for loss in self._share_losses:
+            loss.num_shares = self._num_shares
         with strategy.scope():
             self._build_metrics(update_spec)
         validation_steps = None
@@ -242,7 +253,9 @@ class Trainer(compat.TrainingModel):
 
         The shares of an update have equal parts of the regularization losses.
         """
-        weights = loss_weights(sample_weight, self._reduction, self._num_replicas)
+        weights = None
+        if sample_weight.weights is not None or self._num_shares > 1:
+            weights = loss_weights(sample_weight, self._reduction, self._num_replicas)
         return super().compute_loss(x, y, y_pred, weights, training)
 
     def update_metrics(self, share, outputs):
@@ -252,7 +265,7 @@ class Trainer(compat.TrainingModel):
         _, labels, share_weights = share
         weights = share_weights.weights
         if self._num_replicas > 1:  # some rows may be repeated
-            if self._has_unweighted_metrics:  # they ignore weights, so these rows are removed
+            if weights is None or self._has_unweighted_metrics:  # they are removed
                 select = functools.partial(_select_rows, selected=share_weights.is_real > 0)
                 labels, outputs, weights = keras.tree.map_structure(
                     select, (labels, outputs, weights)
@@ -265,16 +278,9 @@ class Trainer(compat.TrainingModel):
         """As in Keras, but a metric with several values becomes an entry for each.
 
         `keras.metrics.F1Score` becomes `f1_score_0`, `f1_score_1`, ..., because callbacks such as
-        `TensorBoard` take scalars only.
+        `TensorBoard` take scalars only. A result that is a dict has names of its own.
         """
-        results = {}
-        for name, value in super().get_metrics_result().items():
-            if len(value.shape) == 0:
-                results[name] = value
-            else:
-                values = tf.unstack(tf.reshape(value, [-1]))
-                results.update({f"{name}_{index}": one for index, one in enumerate(values)})
-        return results
+        return _scalars(super().get_metrics_result())
 
     def measure_gradient_norm(self):
         """Requests that the next step stores `gradient_norm`; callbacks call it before a step."""
@@ -314,13 +320,33 @@ class Trainer(compat.TrainingModel):
     def _build_metrics(self, update_spec):
         """Builds losses and metrics, given the specs of the batches of an update."""
         batch = keras.tree.map_structure(
-            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), update_spec[0]
+            lambda spec: (
+                keras.KerasTensor((_ROWS_TO_BUILD, *spec.shape[1:]), spec.dtype.name)
+                if isinstance(spec, tf.TensorSpec)
+                else None  # no weights
+            ),
+            update_spec[0],
         )
         self.build_losses_and_metrics(self.test_step, (batch,))
 
 
+def _scalars(results):
+    scalars = {}
+    for name, value in results.items():
+        if isinstance(value, dict):
+            scalars.update(_scalars(value))
+        elif len(value.shape) == 0:
+            scalars[name] = value
+        else:
+            values = tf.unstack(tf.reshape(value, [-1]))
+            scalars.update({f"{name}_{index}": one for index, one in enumerate(values)})
+    return scalars
+
+
 def _select_rows(tensor, selected):
-    """The selected rows of a tensor and of the mask that Keras attaches to it."""
+    """The selected rows of a tensor or None, and of the mask that Keras attaches to it."""
+    if tensor is None:
+        return None
     rows = tf.boolean_mask(tensor, selected)
     mask = compat.get_keras_mask(tensor)
     if mask is not None:

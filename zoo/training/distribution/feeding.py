@@ -7,7 +7,7 @@ from zoo.errors import DataError
 
 
 def as_batches(batches, name, is_finite=False):
-    """Returns a data set of batches with weights, which are 1 by default.
+    """Returns a data set of batches (inputs, labels, weights), with the weights None by default.
 
     Args:
         batches: `tf.data.Dataset` of (inputs, labels) or (inputs, labels, weights), or
@@ -27,7 +27,8 @@ def as_batches(batches, name, is_finite=False):
         )
     element = batches.element_spec
     is_batch = isinstance(element, tuple) and len(element) in (2, 3)
-    if not is_batch or not all(isinstance(weights, tf.TensorSpec) for weights in element[2:]):
+    kinds = (tf.TensorSpec, tf.NoneTensorSpec)
+    if not is_batch or not all(isinstance(weights, kinds) for weights in element[2:]):
         raise DataError(
             f"{name} must yield (inputs, labels) or (inputs, labels, weights), where the weights "
             f"are one tensor, for all outputs. Received: {element}."
@@ -37,12 +38,9 @@ def as_batches(batches, name, is_finite=False):
             f"{name} must have a known number of batches, at least one. See tf.data.Dataset.take "
             "and tf.data.experimental.assert_cardinality, or pass steps_per_epoch for training."
         )
-    return batches if len(element) == 3 else batches.map(_with_weights, tf.data.AUTOTUNE)
-
-
-def _with_weights(inputs, labels):
-    rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
-    return inputs, labels, tf.ones([rows])
+    if len(element) == 3:
+        return batches
+    return batches.map(lambda inputs, labels: (inputs, labels, None), tf.data.AUTOTUNE)
 
 
 def as_worker_batches(batches):
@@ -50,7 +48,7 @@ def as_worker_batches(batches):
 
     Args:
         batches: `tf.data.Dataset` of batches (inputs, labels, weights), or of tuples of these, with
-            weights [B] or [B, ...]; or `WorkerBatches`, which are returned unchanged.
+            weights [B] or [B, ...], or None; or `WorkerBatches`, which are returned unchanged.
     """
     if isinstance(batches, WorkerBatches):
         return batches
