@@ -7,6 +7,7 @@ import types
 import pytest
 
 import zoo.launch
+from tests.deploy.small_models import small_translator
 from zoo.__main__ import main
 from zoo.commands.shared import read_texts
 from zoo.errors import UserError
@@ -95,3 +96,11 @@ def test_the_server_gets_the_flags_that_are_given(monkeypatch, capsys):
     assert given == {**given, **expected} and len(given) == 8 + len(vars(Limits()))
     assert main(["serve"]) == 2
     assert "error: Pass the folder of an export" in capsys.readouterr().err
+
+
+def test_a_text_that_begins_with_a_hyphen_gets_a_hint(tmp_path, capsys):
+    small_translator().save(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["translate", str(tmp_path), "-x"])
+    assert 'comes after --: RUN -- "-text"' in capsys.readouterr().err
+    assert main(["translate", str(tmp_path), "--", "-x"]) == 0

@@ -57,13 +57,19 @@ def _run(arguments):
         "translate": translate,
     }
     is_script = pathlib.Path(sys.argv[0]).stem == "zoo"
-    return tyro.extras.subcommand_cli_from_dict(
-        commands,
-        prog="zoo" if is_script else "python -m zoo",
-        description=_ABOUT,
-        args=arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        return tyro.extras.subcommand_cli_from_dict(
+            commands,
+            prog="zoo" if is_script else "python -m zoo",
+            description=_ABOUT,
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+    except SystemExit as ending:
+        if ending.code == 2 and "--" not in given and any(text[:1] == "-" for text in given):
+            print('A text that begins with "-" comes after --: RUN -- "-text"', file=sys.stderr)
+        raise
 
 
 if __name__ == "__main__":

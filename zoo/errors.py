@@ -76,6 +76,18 @@ def check_at_least_1(**numbers):
         as_number(name, number, int, 1)
 
 
+def check_tensorflow():
+    """Raises `UserError` if Keras has another backend than TensorFlow."""
+    import keras
+
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise UserError(
+            f"Keras computes with {backend}, and training, zoo.load and what it returns need "
+            "TensorFlow: set KERAS_BACKEND=tensorflow. Layers, models and searches need not."
+        )
+
+
 def describe_string(text):
     """Says in an error message what a string in place of a file is; "" if it may be a path."""
     if re.match(r"data:[^,]{0,99},", text):

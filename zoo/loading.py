@@ -10,7 +10,7 @@ from zoo.checkpoints.formats import registry
 from zoo.checkpoints.loading_errors import named_errors
 from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensor_files import SUFFIXES
-from zoo.errors import UserError
+from zoo.errors import UserError, check_tensorflow
 from zoo.files import as_path
 from zoo.tasks.generator import TextGenerator
 from zoo.tasks.translator import Translator
@@ -54,6 +54,7 @@ def load(path, dtype=None, engine=None, revision=None, **options):
         zoo.errors.UserError: if a run does not take the options, a file of the run is damaged, or
             `dtype` or `engine` is unknown or not available for this kind of model.
     """
+    check_tensorflow()
     dtypes = _DTYPES if engine is None else engines.dtypes(engine)
     if dtype not in (None, *dtypes):
         given = "without an engine" if engine is None else f"with engine={engine!r}"

@@ -35,6 +35,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
         if revision not in ("main", COMMIT):
             return self._error(404, "RevisionNotFound")
         files = self.repositories[repository]
+        if file and file.group(3) not in files:
+            return self._error(404, "EntryNotFound")
         if file:
             return self._answer(files[file.group(3)], body, name=file.group(3))
         if api.group(2) == "revision":
@@ -61,6 +63,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
     def _error(self, status, code):
         self.send_response(status)
         self.send_header("X-Error-Code", code)
+        self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("Content-Length", "0")
         self.end_headers()
 

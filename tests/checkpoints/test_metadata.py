@@ -1,6 +1,7 @@
 """Metadata that hold anything are one error that names the folder, whatever the model."""
 
 import json
+import shutil
 
 import pytest
 from safetensors.numpy import save_file
@@ -11,6 +12,7 @@ from tests.checkpoints.test_text_checkpoints import folder_of
 from tests.checkpoints.test_vit_checkpoints import HUGGING_FACE, TIMM, write_folder
 from tests.checkpoints.translation_folders import write_marian
 from zoo.checkpoints import CheckpointError
+from zoo.checkpoints.hub import _OPTIONAL
 
 
 def vit(folder):
@@ -83,3 +85,42 @@ def test_json_without_end(tmp_path):
         with pytest.raises(CheckpointError, match=f"{name} is not JSON"):
             zoo.load(folder)
         (folder / name).unlink()
+
+
+def test_missing_files_are_no_defaults(tmp_path, capsys):
+    folder = marian(tmp_path)
+    assert zoo.load(folder).target_tokenizer.vocab == zoo.load(folder).source_tokenizer.vocab
+    (folder / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
+    with pytest.raises(CheckpointError, match="contains no target_vocab.json"):
+        zoo.load(folder)
+    (tmp_path / "images").mkdir()
+    folder = vit(tmp_path / "images")
+    (folder / "preprocessor_config.json").unlink()
+    zoo.load(folder)
+    assert "contains no preprocessor_config.json: mean and" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "make, name",
+    [
+        (vit, "preprocessor_config.json"),
+        (marian, "generation_config.json"),
+        (marian, "tokenizer_config.json"),
+        (gpt2, "generation_config.json"),
+        (gpt2, "tokenizer_config.json"),
+        (bert, "tokenizer_config.json"),
+    ],
+)
+def test_a_cache_that_another_program_filled_in_part(make, name, tmp_path):
+    folder = make(tmp_path)
+    snapshot = tmp_path / "hub" / "models--me--model" / "snapshots" / "0a1b"
+    shutil.copytree(folder, snapshot)
+    known = snapshot.parents[1] / ".no_exist" / "0a1b"
+    known.mkdir(parents=True)
+    for optional in _OPTIONAL:
+        (known / optional).touch()
+    zoo.load(snapshot)
+    (known / name).unlink()
+    (snapshot / name).unlink(missing_ok=True)
+    with pytest.raises(CheckpointError, match=f"contains no {name}, which .*hf://me/model once"):
+        zoo.load(snapshot)

@@ -211,10 +211,54 @@ def test_long_texts(tmp_path):
 def test_a_pooling_that_is_missing(tmp_path):
     folder = sentence_encoder(tmp_path)
     (folder / "1_Pooling" / "config.json").unlink()
-    with pytest.raises(CheckpointError, match="contains no config.json"):
+    with pytest.raises(CheckpointError, match="contains no 1_Pooling/config.json"):
         zoo.load(folder)
     (folder / "modules.json").unlink()
     assert zoo.load(folder).model.pool == "mean"
+
+
+def test_modules_that_are_missing(tmp_path):
+    """Another program downloaded a part of a model, or somebody copied one."""
+    snapshot = tmp_path / "models--me--mini" / "snapshots" / "0a1b"
+    snapshot.parent.mkdir(parents=True)
+    modules = ("Transformer", "Pooling", "Normalize")
+    files = {name: {} for name in ("sentence_bert_config", "config_sentence_transformers")}
+    sentence_encoder(tmp_path, modules, **files).rename(snapshot)
+    np.testing.assert_allclose(np.linalg.norm(zoo.load(snapshot)(TEXTS), axis=1), 1, atol=1e-5)
+    for name in ("sentence_bert_config.json", "modules.json", "tokenizer_config.json"):
+        kept = (snapshot / name).read_bytes()
+        (snapshot / name).unlink()
+        with pytest.raises(CheckpointError, match=f"contains no {name}.*hf://me/mini once"):
+            zoo.load(snapshot)
+        (snapshot / name).write_bytes(kept)
+    (snapshot / "modules.json").unlink()
+    known = snapshot.parents[1] / ".no_exist" / "0a1b"
+    known.mkdir(parents=True)
+    (known / "modules.json").touch()
+    with pytest.raises(CheckpointError, match="sentence_bert_config.json, but no modules.json"):
+        zoo.load(snapshot)
+    for name in ("sentence_bert_config.json", "config_sentence_transformers.json"):
+        (snapshot / name).unlink()
+    (snapshot / "1_Pooling" / "config.json").unlink()
+    assert zoo.load(snapshot).model.pool == "mean"  # the model has none
+    (known / "modules.json").unlink()
+    (snapshot / ".gitattributes").touch()  # all files were downloaded
+    assert zoo.load(snapshot).model.pool == "mean"
+
+
+@pytest.mark.parametrize("kind", ["Transformer", "BERT"])
+def test_folders_of_sentence_transformers_before_1(kind, tmp_path):
+    new = sentence_encoder(tmp_path, ("Transformer", "Pooling", "Normalize"), flags("max_tokens"))
+    expected = zoo.load(new)(TEXTS)
+    old = tmp_path / "old"
+    old.mkdir()
+    (new / "1_Pooling").rename(old / "1_Pooling")
+    listed = json.loads((new / "modules.json").read_text())
+    listed[0] |= {"path": f"0_{kind}", "type": f"sentence_transformers.models.{kind}"}
+    (old / "modules.json").write_text(json.dumps(listed))
+    (new / "modules.json").unlink()
+    new.rename(old / f"0_{kind}")
+    np.testing.assert_array_equal(zoo.load(old)(TEXTS), expected)
 
 
 def test_a_length_of_the_tokenizer(tmp_path):

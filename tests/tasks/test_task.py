@@ -1,12 +1,17 @@
 """What every task does: it has a folder, takes another model that fits, and tells NaN."""
 
 import json
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor
 
 import keras
 import numpy as np
 import pytest
 
 import zoo
+import zoo.training
+from tests.deploy import small_models
 from tests.deploy.small_models import (
     small_classifier,
     small_generator,
@@ -139,3 +144,35 @@ def test_models_of_tokens_of_earlier_versions(tmp_path):
     file.write_text(json.dumps(description))
     with pytest.raises(UserError, match=r"saved by a version of zoo before 0\.1\.0"):
         zoo.load(tmp_path)
+
+
+MAKERS = [
+    small_models.small_classifier,
+    small_models.small_text_classifier,
+    small_models.small_translator,
+    small_models.small_generator,
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_tasks_can_be_pickled(make):
+    task = make()
+    assert answers(pickle.loads(pickle.dumps(task))) == answers(task)
+
+
+@pytest.mark.ci
+def test_tasks_are_passed_to_spawned_processes():
+    task = small_models.small_classifier()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as processes:
+        [[found]] = processes.submit(answers, task).result()
+    [[expected]] = answers(task)
+    assert found[0] == expected[0] and found[1] == pytest.approx(expected[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_another_backend_is_one_error(monkeypatch, backend):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    for start in (lambda: zoo.load("run"), lambda: zoo.training.Run(out="run")):
+        with pytest.raises(UserError, match=f"Keras computes with {backend}.*KERAS_BACKEND=tens"):
+            start()

@@ -2,7 +2,7 @@
 
 import re
 
-from zoo.checkpoints.hugging_face_config import read_json, warn_ignored
+from zoo.checkpoints.hugging_face_config import check_downloaded, read_json, warn_ignored
 
 # Settings of `generate` that affect the generated text, and their values that have no effect, as
 # null has none.
@@ -42,6 +42,7 @@ def search_settings(folder, config, special, applied=(*_SEARCH, "max_new_tokens"
     Returns:
         The settings that are not null, a dict; and the `search_options` of a task.
     """
+    check_downloaded(folder, "generation_config.json")
     in_config = {name: config[name] for name in _NEUTRAL if name in config}
     settings = read_json(folder / "generation_config.json", in_config)  # as in transformers
     settings = {name: value for name, value in settings.items() if value is not None}

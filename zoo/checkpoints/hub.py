@@ -11,7 +11,7 @@ import re
 
 from zoo.checkpoints import marian_folder
 from zoo.checkpoints.formats import registry
-from zoo.checkpoints.hugging_face_config import read_json
+from zoo.checkpoints.hugging_face_config import check_downloaded, read_json
 from zoo.errors import CheckpointError, needed
 
 SCHEMES = ("hf://", "kaggle://")
@@ -21,6 +21,10 @@ _METADATA = (
     "vocab.txt", "merges.txt", "target_vocab.json", "source.spm", "target.spm",
     "sentencepiece.bpe.model", "task.json", "metadata.json", "modules.json",
     "?_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+)  # fmt: skip
+_OPTIONAL = (  # files whose absence means something, see `check_downloaded`
+    "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+    "tokenizer_config.json", "generation_config.json", "preprocessor_config.json",
 )  # fmt: skip
 # In order of preference: formats without pickles first.
 _WEIGHTS = (
@@ -76,10 +80,29 @@ def download(name, revision=None):
 def _from_hugging_face(name, repo, revision):
     hub = needed("huggingface_hub")
     try:
-        return _downloaded(functools.partial(hub.snapshot_download, repo, revision=revision))
+        fetch = functools.partial(hub.snapshot_download, repo, revision=revision)
+        folder = _downloaded(fetch)
+        for name in _OPTIONAL:
+            if not (folder / name).is_file() and not _is_known(folder, name):
+                try:
+                    hub.hf_hub_download(repo, name, revision=revision)
+                except hub.errors.LocalEntryNotFoundError:  # there is no network
+                    break
+                except hub.errors.EntryNotFoundError:
+                    pass  # the library notes in the cache that the model has no such file
+        return folder
     except Exception as error:  # connection errors have no common base class
         reason = _reason(error, revision)
     raise CheckpointError(f"{name}: {' '.join(reason.split())}")
+
+
+def _is_known(folder, name):
+    """Whether the cache knows that a model has no such file."""
+    try:
+        check_downloaded(folder, name)
+    except CheckpointError:
+        return False
+    return True
 
 
 def _reason(error, revision):

@@ -66,6 +66,28 @@ def read_json(path, default=None):
     return content
 
 
+def check_downloaded(folder, *names):
+    """Raises `CheckpointError` if files are missing in a cache that is filled in part.
+
+    In the cache of the Hugging Face Hub, the folder ``.no_exist`` lists files that a model does not
+    have. Where the cache has neither the file nor this entry, another program did not ask for it.
+    ``.gitattributes`` is only there if all files were downloaded.
+    """
+    if folder.parent.name != "snapshots" or (folder / ".gitattributes").is_file():
+        return
+    model = folder.parents[1]
+    absent = model / ".no_exist" / folder.name
+    known = [name for name in names if (folder / name).is_file() or (absent / name).exists()]
+    missing = [name for name in names if name not in known]
+    if missing:
+        repo = model.name.removeprefix("models--").replace("--", "/")
+        raise CheckpointError(
+            f"{folder} contains no {', '.join(missing)}, which the published model may have: "
+            f"another program downloaded only a part of it. Load hf://{repo} once with a network "
+            f"connection, or run `hf download {repo}`."
+        )
+
+
 def activation(folder, config):
     """Returns our name of the activation of the feed-forward networks."""
     name = config.get("hidden_act") or config.get("activation_function")
@@ -138,9 +160,11 @@ def warn_ignored(path, settings, names):
 def preprocessing(folder, config, size):
     """Returns `ImagePreprocessing` like the image processor of a folder; `size` is (H, W)."""
     path = folder / "preprocessor_config.json"
+    check_downloaded(folder, path.name)
     channels = config.get("num_channels", 3)
     half = (0.5,) * channels
     if not path.is_file():
+        print(f"{folder} contains no {path.name}: mean and standard deviation of images are 0.5.")
         return ImagePreprocessing(size, channels, half, half)
     settings = read_json(path)
     settings |= {name: bool(value) for name, value in settings.items() if name.startswith("do_")}

@@ -7,7 +7,7 @@ precedence.
 
 import json
 
-from zoo.checkpoints.hugging_face_config import check_settings, read_json
+from zoo.checkpoints.hugging_face_config import check_downloaded, check_settings, read_json
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError, needed
 from zoo.text.library_tokenizer import LibraryTokenizer, check_kind
@@ -185,6 +185,7 @@ def _create(content, vocab, control, vocab_size):
 
 def _tokenizer_config(folder):
     """Reads tokenizer_config.json and special_tokens_map.json; tokens are str."""
+    check_downloaded(folder, "tokenizer_config.json")
     config = read_json(folder / "special_tokens_map.json", {})
     config |= read_json(folder / "tokenizer_config.json", {})
     return {

@@ -30,7 +30,9 @@ def named_errors(path, options):
     except FileNotFoundError as error:
         if error.filename is None:  # our own, which is complete
             raise
-        raise CheckpointError(f"{path} contains no {pathlib.Path(error.filename).name}.") from None
+        file = pathlib.Path(error.filename)
+        name = file.relative_to(path) if file.is_relative_to(path) else file.name
+        raise CheckpointError(f"{path} contains no {name}.") from None
     except OSError as error:
         reason = error.strerror or error
         raise CheckpointError(f"{error.filename or path} cannot be read: {reason}.") from None

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
-from zoo.errors import CheckpointError, TaskError, as_number
+from zoo.errors import CheckpointError, TaskError, as_number, check_tensorflow
 from zoo.files import as_path
 from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.weight_names import check_weights
@@ -55,6 +55,7 @@ class Task:
     jit_compile = None
 
     def __init__(self, model):
+        check_tensorflow()
         self.run_folder = None
         self.model = model
 
@@ -67,6 +68,14 @@ class Task:
         self.check_model(model)
         self._model = model
         self.engine = None  # it computes the old model
+        self._drop_functions()
+
+    def __getstate__(self):  # functions cannot be pickled
+        omitted = ("_weights", "_cached_function")
+        return {name: value for name, value in vars(self).items() if name not in omitted}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
         self._drop_functions()
 
     def _drop_functions(self):

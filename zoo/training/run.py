@@ -7,7 +7,7 @@ import sys
 import keras
 
 from zoo.compat import SwapEMAWeights, compile_arguments
-from zoo.errors import UserError, check_at_least_1
+from zoo.errors import UserError, check_at_least_1, check_tensorflow
 from zoo.files import as_path, atomic
 from zoo.layers.quantization import check_not_quantized
 from zoo.training import distribution, state_file
@@ -49,6 +49,7 @@ class Run:
     """
 
     def __init__(self, settings=None, name="model", **fields):
+        check_tensorflow()
         settings = dataclasses.replace(settings or RunSettings(), **fields)
         self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)

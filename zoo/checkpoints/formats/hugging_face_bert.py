@@ -5,7 +5,13 @@ import re
 from typing import NamedTuple
 
 from zoo.checkpoints.building import create_model, head_classes
-from zoo.checkpoints.hugging_face_config import activation, check_settings, class_names, read_json
+from zoo.checkpoints.hugging_face_config import (
+    activation,
+    check_downloaded,
+    check_settings,
+    class_names,
+    read_json,
+)
 from zoo.checkpoints.hugging_face_tokenizers import bert_wordpiece
 from zoo.checkpoints.mapping import assign, changed, dense, feed_forward, norm, same
 from zoo.errors import CheckpointError
@@ -45,6 +51,11 @@ ARGUMENTS = {  # argument of `zoo.text_classifier`: its name in config.json, and
     "num_token_types": ("type_vocab_size", 2),
     "epsilon": ("layer_norm_eps", 1e-12),
 }
+SENTENCE_ENCODER = (  # files of sentence-transformers beside modules.json
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "1_Pooling/config.json",
+)
 FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
 
@@ -108,15 +119,38 @@ class _SentenceEncoder(NamedTuple):
     lower_case: bool  # whether texts are lowercased
 
 
-def _sentence_encoder(folder, max_length):
-    """Reads the files of sentence-transformers; by default, its settings for a BERT."""
+def transformer_folder(folder):
+    """The folder of the BERT; before sentence-transformers 1.0, a subfolder like 0_Transformer."""
+    if not (folder / "modules.json").is_file() or (folder / "config.json").is_file():
+        return folder
+    return folder / _modules(folder)[0]["path"]
+
+
+def _modules(folder):
+    return json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+
+
+def _sentence_encoder(bert, max_length):
+    """Reads the files of sentence-transformers; by default, its settings for a BERT.
+
+    `bert` is the folder of the BERT, see `transformer_folder`.
+    """
+    folder = bert
+    if (bert.parent / "modules.json").is_file() and not (bert / "modules.json").is_file():
+        folder = bert.parent
+    check_downloaded(folder, "modules.json")
     if (folder / "modules.json").is_file():
-        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        check_downloaded(folder, *SENTENCE_ENCODER[:2])
+        modules = _modules(folder)
         default = None  # the files of the modules must exist
     else:
+        for name in SENTENCE_ENCODER:
+            if (folder / name).is_file():
+                raise CheckpointError(f"{folder} contains {name}, but no modules.json.")
         modules = [{"type": "Transformer"}, {"type": "Pooling", "path": "1_Pooling"}]
         default = {}
     names = [module["type"].rpartition(".")[2] for module in modules]
+    names = ["Transformer" if name == "BERT" else name for name in names]  # before 0.3
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise CheckpointError(
             f"{folder / 'modules.json'}: the modules must be Transformer and Pooling, with or "
@@ -140,8 +174,8 @@ def _sentence_encoder(folder, max_length):
         print(
             f"{folder}: similarity_fn_name={similarity!r} is ignored; `similarity` is the cosine."
         )
-    texts = read_json(folder / "sentence_bert_config.json", {})
-    limit = read_json(folder / "tokenizer_config.json", {}).get("model_max_length") or max_length
+    texts = read_json(bert / "sentence_bert_config.json", {})
+    limit = read_json(bert / "tokenizer_config.json", {}).get("model_max_length") or max_length
     return _SentenceEncoder(
         pool=pools[0],
         normalize="Normalize" in names,

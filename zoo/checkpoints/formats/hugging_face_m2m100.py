@@ -1,7 +1,7 @@
 """Hugging Face's folders of M2M100, NLLB and mBART-50 (transformers: models/m2m_100 and mbart)."""
 
 from zoo.checkpoints import hugging_face_translators as translators
-from zoo.checkpoints.hugging_face_config import check_settings, read_json
+from zoo.checkpoints.hugging_face_config import check_downloaded, check_settings, read_json
 from zoo.checkpoints.languages import M2M100, MBART50, NLLB, WMT21
 from zoo.checkpoints.mapping import changed, same
 from zoo.decoding import SpecialTokens
@@ -22,6 +22,7 @@ POSITIONS = {  # the first two rows are not used
 
 def load(folder, config, tensors, options):
     """Loads a translator; options are `src_lang`, `tgt_lang`, arguments of `zoo.transformer`."""
+    check_downloaded(folder, "tokenizer_config.json")
     saved = read_json(folder / "tokenizer_config.json", {})
     # With legacy_behaviour, NLLB's language code follows the text.
     check_settings(folder / "tokenizer_config.json", saved, {"legacy_behaviour": False})
@@ -59,6 +60,11 @@ def _tokenizer(folder, config, saved):
     if (folder / "vocab.json").is_file():  # M2M100
         vocab = read_json(folder / "vocab.json")
         known = WMT21 if saved.get("language_codes") == "wmt21" else M2M100
+        if size - len(vocab) < len(known):
+            raise CheckpointError(
+                f"{folder}: {size - len(vocab)} of {size} tokens are not in vocab.json, too few "
+                f"for {len(known)} languages. Others are named in tokenizer_config.json."
+            )
         codes = dict(zip(known, range(len(vocab), size)))
         vocab = vocab | {f"__{code}__": id for code, id in codes.items()}
         control = (*CONTROL, *(f"__{code}__" for code in codes))

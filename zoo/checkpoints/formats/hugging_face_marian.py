@@ -1,7 +1,12 @@
 """Hugging Face's folders of Marian models, such as OPUS-MT (transformers: models/marian)."""
 
 from zoo.checkpoints import hugging_face_translators as translators
-from zoo.checkpoints.hugging_face_config import ACTIVATION_NAMES, check_counterparts, read_json
+from zoo.checkpoints.hugging_face_config import (
+    ACTIVATION_NAMES,
+    check_counterparts,
+    check_downloaded,
+    read_json,
+)
 from zoo.checkpoints.mapping import collect, same
 from zoo.decoding import SpecialTokens
 from zoo.layers import SinusoidalPositions
@@ -11,6 +16,7 @@ MODEL_TYPES = ("marian",)
 ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"
 IGNORED = (r"model\.(en|de)coder\.embed_positions\.weight",)  # sinusoids
 UNKNOWN = "<unk>"
+_SHARED = "share_encoder_decoder_embeddings"
 CONTROL = ("</s>", "<unk>", "<pad>")
 # The values of arguments that have no counterpart in config.json.
 REQUIRED = {
@@ -22,18 +28,20 @@ POSITIONS = {"layout": "halves", "max_wavelength": 10000.0, "offset": 0}
 
 def load(folder, config, tensors, options):
     """Loads a translator; options are `tgt_lang` and arguments of `zoo.transformer`."""
+    check_downloaded(folder, "tokenizer_config.json")
     saved = read_json(folder / "tokenizer_config.json", {})
     language = options.pop("tgt_lang", saved.get("tgt_lang"))
     model = translators.build(
         tensors,
         config,
         options,
-        is_shared=config.get("share_encoder_decoder_embeddings", True),
+        is_shared=config.get(_SHARED, True),
         ignored=IGNORED,
         positions=SinusoidalPositions("halves"),
     )
     source_vocab = read_json(folder / "vocab.json")
-    target_vocab = read_json(folder / "target_vocab.json", source_vocab)
+    are_separate = saved.get("separate_vocabs", not config.get(_SHARED, True))
+    target_vocab = read_json(folder / "target_vocab.json", None if are_separate else source_vocab)
     source = _tokenizer(folder / "source.spm", source_vocab, model.source_vocab_size)
     target = _tokenizer(folder / "target.spm", target_vocab, model.target_vocab_size)
     if language is not None:
@@ -130,7 +138,7 @@ def _config(translator):
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_function": ACTIVATION_NAMES[model.activation],
-        "share_encoder_decoder_embeddings": model.shared == "all",
+        _SHARED: model.shared == "all",
         "tie_word_embeddings": model.shared != "none",
         "decoder_start_token_id": special.start,
         "eos_token_id": special.end,

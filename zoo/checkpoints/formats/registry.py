@@ -48,7 +48,8 @@ def is_checkpoint(path):
     if (path / "config.json").is_file():
         config = read_json(path / "config.json")  # that of a run has none of these names
         return any(name in config for name in ("model_type", "class_name", "architecture"))
-    return path.is_file() or marian_folder.is_folder(path)
+    has_modules = (path / "modules.json").is_file()
+    return path.is_file() or has_modules or marian_folder.is_folder(path)
 
 
 def load(path, options):
@@ -58,6 +59,7 @@ def load(path, options):
         raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")
     if path.name in WEIGHTS and (path.parent / "config.json").is_file():
         path = path.parent
+    path = hugging_face_bert.transformer_folder(path)
     config = read_json(path / "config.json", {})
     format = find_format(path, config)
     tensors = None
