@@ -116,6 +116,7 @@ def test_ctranslate2_obeys_search_options(name):
     for options in (
         {"no_repeat_ngram_size": 2, "suppress_tokens": range(20, 150)},
         {"target_prefix": "the cat", "min_length": 9, "forced_eos": True},
+        {"target_prefix": ["the", *["the cat"] * (len(TEXTS) - 1)], "min_new_tokens": 4},
     ):
         options |= {"beam_size": 1, "max_length": 12}
         translator.engine = None

@@ -82,6 +82,22 @@ def ctranslate2_engine(translator, dtype):
         """int [B, T], with padding -> a list of names of tokens for each row."""
         return [[str(token) for token in row if token != special.pad] for row in rows]
 
+    def translate(source, prefix, alpha, max_length, beam_size, options):
+        suppressed = decoding.never_generated(special, options.suppress_tokens)
+        return engine.translate_batch(
+            as_names(source),
+            target_prefix=as_names(prefix),
+            max_batch_size=math.ceil(len(source) / engine.num_translators),  # computed at once
+            beam_size=beam_size,
+            num_hypotheses=beam_size,
+            length_penalty=float(alpha),
+            max_input_length=0,  # no limit; otherwise longer texts are cut
+            max_decoding_length=int(max_length) - options.forced_eos,
+            suppress_sequences=[[str(token)] for token in suppressed],
+            **ctranslate2_format.search_options(options),
+            return_scores=True,
+        )
+
     def search(source, alpha, max_length, prefix=None, *, beam_size, options, best_only):
         batch_size = len(source)
         unscored_lengths = np.zeros((batch_size, 1), int)  # the length penalty does not count these
@@ -89,21 +105,15 @@ def ctranslate2_engine(translator, dtype):
             prefix = np.tile(np.array([special.prefix], int), (batch_size, 1))  # [B, F]
         else:
             unscored_lengths = (prefix != special.pad).sum(axis=-1, keepdims=True)  # [B, 1]
-        results = engine.translate_batch(
-            as_names(source),
-            target_prefix=as_names(prefix),
-            max_batch_size=math.ceil(batch_size / engine.num_translators),  # computed at once
-            beam_size=beam_size,
-            num_hypotheses=beam_size,
-            length_penalty=float(alpha),
-            max_input_length=0,  # no limit; otherwise longer texts are cut
-            max_decoding_length=int(max_length) - options.forced_eos,
-            suppress_sequences=[
-                [str(token)] for token in decoding.never_generated(special, options.suppress_tokens)
-            ],
-            **ctranslate2_format.search_options(options),
-            return_scores=True,
-        )
+        results = [None] * batch_size
+        # CTranslate2 counts a prefix as new tokens: sentences are grouped by its length.
+        given = unscored_lengths[:, 0] * (options.min_new_tokens > 0)
+        for length in np.unique(given).tolist():
+            [rows] = np.nonzero(given == length)
+            counted = options._replace(min_new_tokens=options.min_new_tokens + length)
+            found = translate(source[rows], prefix[rows], alpha, max_length, beam_size, counted)
+            for row, result in zip(rows, found):
+                results[row] = result
         tokens = np.full((batch_size, beam_size, max_length), special.pad, np.int32)  # [B, K, T]
         log_probs = np.full((batch_size, beam_size), -np.inf, np.float32)  # [B, K]
         for row, result in enumerate(results):

@@ -155,7 +155,7 @@ OPTIONS = {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "min_new_tokens
 OPTIONS |= {"suppress_tokens": [300, 310]}
 
 
-@pytest.mark.parametrize("beams, options", [(1, OPTIONS), (3, {}), (3, {"min_length": 30})])
+@pytest.mark.parametrize("beams, options", [(1, OPTIONS), (3, {}), (3, {"min_length": 12})])
 def test_texts_are_those_of_generate(generator, beams, options):
     folder, model, generator = generator
     published = transformers.GPT2Tokenizer.from_pretrained(folder)

@@ -287,7 +287,7 @@ def excluded(case):
     """The case with padding that is often the likeliest token."""
     folder, model, translator = case
     pad = translator.special_tokens.pad
-    before = translator.model.output_bias.numpy()
+    before = translator.model.output_bias.numpy().copy()
     bias = before + 12.0 * (np.arange(len(before)) == pad)
     translator.model.output_bias.assign(bias)
     model.final_logits_bias = torch.tensor(bias)[None]
