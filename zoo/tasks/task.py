@@ -71,7 +71,7 @@ class Task:
         self._drop_functions()
 
     def __getstate__(self):  # functions cannot be pickled
-        omitted = ("_weights", "_cached_function")
+        omitted = ("_weights", "_cached_function", "_compiled_function", "_compiled_keys")
         return {name: value for name, value in vars(self).items() if name not in omitted}
 
     def __setstate__(self, state):
