@@ -332,6 +332,14 @@ def check_empty_batch(case):
         assert found[0] == 0 and (training or found[1:] == expected[1:])
 
 
+def check_empty_sequences(case):
+    """For sequences without tokens the output has none, but all rows."""
+    layer = case.make()
+    expected = run(case, layer).shape
+    empty = [array[:, :0] for array in case.inputs]
+    assert tuple(layer(*empty).shape) == (expected[0], 0, *expected[2:])
+
+
 def check_channels_stay_last(case):
     """Keras's setting for images in which channels come first changes nothing."""
     layer = case.make()

@@ -155,6 +155,14 @@ def test_contract(case, check):
     check(case)
 
 
+_OF_SEQUENCES = ("MultiHead", "FeedForward", "Transformer", "SSRU", "LayerNorm", "RMSNorm")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(_OF_SEQUENCES)])
+def test_empty_sequences(name):
+    contracts.check_empty_sequences(CASES[name])
+
+
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.inputs[0].ndim == 4])
 def test_channels_stay_last(name):
     contracts.check_channels_stay_last(CASES[name])

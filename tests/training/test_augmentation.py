@@ -74,6 +74,21 @@ def test_values_stay_images_and_labels(shape):
     np.testing.assert_allclose(new_labels.sum(1), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_channels_stay_last(name, channels):
+    """Keras's setting for images in which channels come first changes nothing."""
+    images = tf.cast(batch(4, 8, 8, channels)[0], tf.float32)
+    strength = tf.fill([4, 1, 1, 1], 0.5)
+    expected = OPERATIONS[name](images, strength)
+    keras.config.set_image_data_format("channels_first")
+    try:
+        found = OPERATIONS[name](images, strength)
+    finally:
+        keras.config.set_image_data_format("channels_last")
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("value", [0, 90])
 def test_flat_images_make_no_nan(value):
     images = tf.fill([70, 8, 8, 3], float(value))

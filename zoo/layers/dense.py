@@ -75,8 +75,8 @@ def apply_to_matrix(function, x, **kwargs):
 
     TensorFlow fuses the product, the bias and the activation of a matrix only.
     """
-    lengths = ops.shape(x)[1:-1]
+    batch, *lengths = ops.shape(x)[:-1]
     if not lengths or None in lengths:  # a matrix already, or a `keras.Input`
         return function(x, **kwargs)
     rows = function(ops.reshape(x, (-1, x.shape[-1])), **kwargs)
-    return ops.reshape(rows, (-1, *lengths, rows.shape[-1]))
+    return ops.reshape(rows, (batch, *lengths, rows.shape[-1]))  # -1 would be 1 for a length of 0

@@ -42,7 +42,12 @@ def warp(
     columns = [tf.broadcast_to(tf.reshape(entry, [-1]), batch) for entry in entries]
     transforms = tf.stack(columns, axis=1)  # [batch, 8]
     return ops.image.affine_transform(
-        images, transforms, interpolation, fill_mode="constant", fill_value=fill
+        images,
+        transforms,
+        interpolation,
+        fill_mode="constant",
+        fill_value=fill,
+        data_format="channels_last",
     )
 
 
@@ -59,7 +64,9 @@ def _blend(images, degenerate, strength):
 
 
 def _gray(images):
-    return ops.image.rgb_to_grayscale(images) if images.shape[-1] == 3 else images
+    if images.shape[-1] != 3:
+        return images
+    return ops.image.rgb_to_grayscale(images, data_format="channels_last")
 
 
 def _smooth(images):
