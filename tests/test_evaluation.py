@@ -13,7 +13,10 @@ from PIL import Image
 import zoo
 from tests.data.prepared import prepare
 from zoo.__main__ import main
+from zoo.data import parallel_text
+from zoo.data.image_folder import image_folder
 from zoo.data.images import digits
+from zoo.data.labeled_text import tsv
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import DataError, UserError
 from zoo.evaluation.data import (
@@ -32,6 +35,7 @@ from zoo.text import BOS_ID, EOS_ID
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training.callbacks import history_rows
 from zoo.training.report_translation_scores import compared_translations
+from zoo.training.run_folder import fingerprint
 
 slow = pytest.mark.slow
 NOTE = ("Not used, with an empty column: 1.",)
@@ -165,9 +169,77 @@ def test_an_exported_text_classifier_has_the_scores_of_its_model(texts_run, test
 def test_digits_are_divided_by_the_seed_of_the_run(tmp_path):
     assert (labeled_images("digits").items.numbers == digits().test.numbers).all()
     for seed in (0, 1):
-        (tmp_path / "config.json").write_text(json.dumps({"config": {"seed": seed}}))
-        images = labeled_images("digits", run_folder=tmp_path).items
+        images = labeled_images("digits", settings={"seed": seed}).items
         assert (images.numbers == digits(seed).test.numbers).all()
+
+
+def run_of(task, folder, **settings):
+    """Writes the files of a run that was trained with these settings."""
+    task.save(folder)
+    content = {"config": settings, "environment": {}}
+    (folder / "config.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def digits_classifier():
+    model = zoo.vit(input_shape=(8, 8, 1), num_classes=10, patch_size=4, **SIZES)
+    return ImageClassifier(model, ImagePreprocessing((8, 8), 1), [*"0123456789"])
+
+
+@pytest.mark.ci
+def test_the_seed_of_a_run_is_taken_along(digits_classifier, tmp_path):
+    """When it is loaded with options, saved and exported: the loss is that of the same images."""
+    run = run_of(digits_classifier, tmp_path / "run", seed=3, dataset="digits")
+    expected = zoo.evaluate(run, "digits")
+    assert expected["notes"] == []
+    zoo.load(run).save(tmp_path / "saved")
+    zoo.load(tmp_path / "saved", num_classes=10, dropout=0.1).save(tmp_path / "changed")
+    zoo.export(zoo.load(tmp_path / "changed"), tmp_path / "1", top_k=10)
+    zoo.export(zoo.load(run, dropout=0.1), tmp_path / "2", top_k=10)
+    for model in (
+        zoo.load(run, dropout=0.1),
+        *(tmp_path / x for x in ("saved", "changed", "1", "2")),
+    ):
+        scores = zoo.evaluate(model, "digits")
+        assert scores["loss"] == pytest.approx(expected["loss"], rel=1e-5) and not scores["notes"]
+    _, other = zoo.evaluate([run, digits_classifier], "digits")
+    first, _ = zoo.evaluate([digits_classifier, run], "digits")
+    for scores, seed in ((other, 3), (first, 0)):
+        assert f"runs with seed {seed} hold out" in scores["notes"][0]
+    assert first["loss"] != pytest.approx(expected["loss"], rel=1e-5)
+
+
+def test_a_run_is_tested_on_what_it_held_out(classifier, folder, tmp_path):
+    """Of the folder, the data set and the table that it was trained on; others are read whole."""
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    for name in ("f", "b"):
+        for number in range(4, 20):
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    settings = {"seed": 5, "data_dir": str(folder)}
+    data = labeled_images(str(folder), settings=settings)
+    held_out = image_folder(folder, seed=5).test
+    assert data.items.numbers.tolist() == held_out.numbers.tolist() and data.seed == 5
+    whole = labeled_images(str(folder), settings={"seed": 5, "data_dir": "other"})
+    assert len(whole.items) == 35 and whole.seed is None
+
+    rows = [f"{'ab'[number % 2]}\ttext {number}\n" for number in range(200)]
+    table = tmp_path / "texts.tsv"
+    table.write_text("".join(rows))
+    divided = tsv(table, 5)
+    checksum = fingerprint(divided.train.texts, divided.train.labels.tolist(), ["a", "b"])
+    settings = {"seed": 5, "tsv": str(table), "data": f"160 texts, checksum {checksum}"}
+    data = labeled_texts(str(table), settings)
+    assert data.items == divided.test.texts and len(data.items) == 20
+    assert data.notes == (f"Tested on 20 texts of {table} that the run held out.",)
+    data = labeled_texts(str(table), {**settings, "data": "160 texts, checksum 0"})
+    assert len(data.items) == 200 and "may have been trained on these texts" in data.notes[-1]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{n} one\t{n} uno\n" for n in range(400)))
+    data = sentence_pairs(
+        str(tmp_path / "pairs.tsv"), (), {"seed": 5, "tsv": tmp_path / "pairs.tsv"}
+    )
+    pairs = parallel_text.tsv(tmp_path / "pairs.tsv", 5).test
+    assert data.items == [source for source, _ in pairs] and 0 < len(pairs) < 60
 
 
 # --- without trained models ----------------------------------------------------------------------
@@ -287,10 +359,43 @@ def test_exports_that_have_no_scores(tmp_path):
 def test_rows_without_a_side_are_counted(tmp_path):
     (tmp_path / "texts.tsv").write_bytes(b"\xef\xbb\xbfb\tone\r\n\r\nA\t\r\nA\ttwo\r\n")
     data = labeled_texts(tmp_path / "texts.tsv")
-    assert data == (["one", "two"], [[1], [0]], ["A", "b"], NOTE)
+    assert data == Labeled(["one", "two"], [[1], [0]], ["A", "b"], NOTE)
     assert model_labels(data, list("ab"))[0] == [[1], [0]]
     with pytest.raises(DataError, match="such as 'A'.* Each line must be: label, tab, text"):
         model_labels(data, list("acd"))
+
+
+@pytest.mark.parametrize(
+    "names, class_names, numbers",
+    [
+        (["crane", "dog", "crane"], ["crane", "dog", "crane"], [0, 1, 2]),
+        (["dog", "crane"], ["crane", "dog", "crane"], "'crane' .* 0 .crane., 2 .crane."),
+        (["caf\u00e9"], ["bar", "cafe\u0301"], [1]),
+        (["golden_retriever", "Tabby-Cat"], ["tabby cat", "Golden Retriever"], [1, 0]),
+        (["Cat", "cat"], ["cat", "Cat"], [1, 0]),
+        (["CAT"], ["cat", "Cat"], "'CAT' .* 0 .cat., 1 .Cat."),
+        (["tench", "hen"], ["hen", "tench, Tinca tinca"], [1, 0]),
+        (["n02012849", "crane"], ["n02012849 crane", "hen"], [0, 0]),
+        (["n02012849", "n03126707"], ["hen", "n03126707 crane", "n02012849 crane, bird"], [2, 1]),
+        (["crane"], ["n03126707 crane", "n02012849 crane, bird"], "'crane' .* 0 .n03.*, 1 .n02"),
+        (["maillot"], ["maillot, tank suit", "maillot"], [1]),
+        (["-1", "1"], ["0", "1", "-1"], [2, 1]),
+        (["-1"], ["0", "1"], "do not have|does not have"),
+        (["3", "1"], ["a", "b", "c", "d"], [3, 1]),
+    ],
+)
+def test_classes_are_found_by_their_names_or_named(names, class_names, numbers):
+    data = Labeled(["text"] * len(names), [[number] for number in range(len(names))], names)
+    if isinstance(numbers, str):
+        with pytest.raises(DataError, match=numbers):
+            model_labels(data, class_names)
+    else:
+        assert model_labels(data, class_names)[0] == [[number] for number in numbers]
+
+
+def test_labels_that_are_no_class_of_the_data():
+    with pytest.raises(DataError, match="labels that are not among 2 classes"):
+        model_labels(Labeled(["a", "b"], [[0], [2]], ["a", "b"]), ["a", "b", "c"])
 
 
 def test_models_that_have_no_scores(classifier, folder, capsys):
@@ -397,7 +502,8 @@ def test_files_of_sentences_have_as_many_lines(tmp_path):
     (tmp_path / "en").write_text("one\n\ntwo\n")
     (tmp_path / "es").write_text("uno\nnada\ndos\n")
     files = str(tmp_path / "en"), str(tmp_path / "es")
-    assert sentence_pairs(files[0], files[1:]) == (["one", "two"], [["uno", "dos"]], None, NOTE)
+    found = sentence_pairs(files[0], files[1:])
+    assert found == Labeled(["one", "two"], [["uno", "dos"]], None, NOTE)
     (tmp_path / "es").write_text("uno\n")
     with pytest.raises(DataError, match="the same number of lines. .*en has 3, .*es has 1"):
         sentence_pairs(files[0], files[1:])

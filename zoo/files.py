@@ -1,6 +1,7 @@
 """Paths; atomic writes, so that a killed run leaves no half-written file; and locks."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -128,3 +129,14 @@ def _sync(path):
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def stored_config(folder):
+    """Reads the settings in ``config.json``; None if a run has not written it."""
+    try:
+        content = json.loads((folder / "config.json").read_text())
+        if "environment" not in content:  # the file of a published model, for instance
+            return None
+        return dict(content["config"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -82,7 +82,7 @@ def test_any_number_of_labels(separator, tmp_path):
 def test_files_that_cannot_be_used(tmp_path):
     for lines, message in (
         (["a\tone", "no tab here"], "line 2, has no tab. .*: label, tab, text. .* 'no tab"),
-        ([f"a {n}\t{n % 200}" for n in range(999)], "class 'a [0-9]+' has no text to train on"),
+        ([f"a {n}\t{n}" for n in range(200)], "200 rows give none for validation"),
         ([f"a\t{n}" for n in range(200)], r"at least two labels. Received: \['a'\]"),
         (["a\tone", "b\ttwo"] * 2, "4 rows give none for .* more"),
     ):
@@ -90,9 +90,48 @@ def test_files_that_cannot_be_used(tmp_path):
             tsv(write(tmp_path / "bad.tsv", lines))
     lines = [f"{'ab'[n % 2]}\t{n}" for n in range(200)]
     held_out = set(tsv(write(tmp_path / "most.tsv", lines)).test.texts)
-    lines = [f"{'c' if str(n) in held_out else 'ab'[n % 2]}\t{n}" for n in range(200)]
+    lines += [f"c\t{text}" for text in held_out]  # they are texts of another class as well
     with pytest.raises(DataError, match="class 'c' has no text to train on"):
         tsv(write(tmp_path / "rare.tsv", lines))
+
+
+@pytest.mark.parametrize("separator", [None, "|"])
+def test_each_class_is_held_out_in_its_share(separator, tmp_path):
+    """And has a text to train on, with any seed; the parts of a seed are always the same."""
+    sizes = {"many": 400, "some": 40, "few": 10, "two": 2, "one": 1}
+    lines = [f"{name}\t{name} {number}" for name, size in sizes.items() for number in range(size)]
+    path = write(tmp_path / "classes.tsv", lines)
+    parts = set()
+    for seed in range(20):
+        data = tsv(path, seed, separator)
+        parts.add(tuple(data.test.texts))
+        counts = [collections.Counter(text.split()[0] for text in part.texts) for part in data[:3]]
+        assert counts[0].keys() == sizes.keys()
+        for part in counts[1:]:
+            assert abs(part["many"] - 40) <= 2 and abs(part["some"] - 4) <= 1
+            assert abs(part["few"] - 1) <= 1 and part["two"] == part["one"] == 0
+            assert sum(part.values()) == pytest.approx(45, abs=1)
+    assert len(parts) == 20 and tuple(tsv(path, 0, separator).test.texts) in parts
+
+
+def test_texts_whose_label_is_minus_1_have_none(tmp_path):
+    """They are left out, with a line; a split without labels is held out. Names are in NFC."""
+    names = ["cafe\u0301", "bar"]
+    features = {"label": tfds.features.ClassLabel(names=names), "text": tfds.features.Text()}
+    train = [{"label": number % 3 - 1, "text": f"text {number}"} for number in range(300)]
+    test = [{"label": -1, "text": f"other {number}"} for number in range(5)]
+    features = tfds.features.FeaturesDict(features)
+    splits = {"train": train, "test": test}
+    prepare(tmp_path, "half", features, splits, ("text", "label"))
+    data = tfds_texts("half", tmp_path)
+    assert data.class_names == ["caf\u00e9", "bar"]
+    assert data.notes == ("Not used, as their label is -1: 105.",)
+    assert sum(map(len, data[:3])) == 200 and len(data.test) == 20
+    for part in data[:3]:
+        assert [int(text.split()[1]) % 3 - 1 for text in part.texts] == part.labels.tolist()
+    prepare(tmp_path, "none", features, {"train": test}, ("text", "label"))
+    with pytest.raises(DataError, match="none of the training texts has a label"):
+        tfds_texts("none", tmp_path)
 
 
 def test_the_phrasebook_has_kinds_of_sentences():

@@ -63,6 +63,9 @@ def test_the_scores_of_classes_are_those_of_scikit_learn():
     assert scores["balanced_accuracy"] == pytest.approx(balanced)
     assert scores["test_counts"] == {"a": 90, "b": 9, "c": 0, "d": 1}
     assert scores["train_counts"] == {"a": 5, "b": 6, "c": 7, "d": 8}
+    twice = label_scores(np.eye(3), np.eye(3), ["crane", "b", "crane"])
+    assert twice["average_precision"] == {"crane (0)": 1.0, "b": 1.0, "crane (2)": 1.0}
+    assert twice["items"] == {"crane (0)": 1, "b": 1, "crane (2)": 1}
     twice = class_scores(labels, predicted, ["crane", "b", "crane", "d"], labels)["test_counts"]
     assert twice == {"crane (0)": 90, "b": 9, "crane (2)": 0, "d": 1}
 

@@ -10,6 +10,7 @@ from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import assign_adapted, create_vit
 from zoo.errors import UserError
+from zoo.files import stored_config
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.encoder import ImageEncoder, TextEncoder
@@ -65,6 +66,7 @@ def _changed_vit(folder, config, description, options):
         assign_adapted(model, tensors, table, native, is_new_head, (SEEDS,))
     task = ImageClassifier if names else ImageEncoder
     changed = task.from_description({**description, "class_names": names}, model)
+    changed.settings = description.get("settings") or stored_config(folder)
     changed.preprocessing = changed.preprocessing.with_shape(model.input_shape)
     return changed
 

@@ -1,12 +1,14 @@
 """Labeled texts: the built-in phrasebook, TSV files and TFDS data sets.
 
 Each function returns a `zoo.data.text_rows.TextDataset` of `LabeledTexts`. If there are no
-validation or test texts, about 10 % of the texts are held out for each, at most about 2,000. A hash
-of `seed` and the case-folded text decides, so a text that occurs several times is in one part only.
+validation or test texts, about 10 % of the texts of each class are held out for each, at most about
+2,000, and a class of one text is trained on. A hash of `seed` and the case-folded text decides, so
+a text that occurs several times is in one part only. Texts whose label is -1 in TFDS have none.
 A function raises `DataError` if the data cannot be read, if there are fewer than two labels, or if
 a part or a class has no text.
 """
 
+import collections
 import math
 from typing import NamedTuple
 
@@ -14,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.tables import read_table
-from zoo.data.text_rows import TextDataset, divided
+from zoo.data.text_rows import TextDataset, clean, divided, unused
 from zoo.data.tfds_data import supervised_examples
 from zoo.data.token_store import Sequences, TokenExamples
 from zoo.errors import DataError
@@ -74,15 +76,19 @@ def tfds_texts(name, data_dir=None, seed=0):
 
     types = (tfds.features.Text, tfds.features.ClassLabel)
     (_, label), parts = supervised_examples(name, data_dir, types, "texts with a class label")
-    names = list(label.names)
-
-    def named(examples):
-        if examples is None:
-            return None
-        return [(text, names[number]) for text, number in examples]
-
-    train, valid, test = map(named, parts)
-    return _divided(name, seed, train, valid, test, class_names=names)
+    names = [clean(name) for name in label.names]
+    labeled = []
+    unlabeled = 0
+    for part in parts:
+        examples = list(part or ())
+        rows = [(text, names[number]) for text, number in examples if number >= 0]
+        unlabeled += len(examples) - len(rows)
+        labeled.append(rows or None)  # a part without labels is held out
+    train, valid, test = labeled
+    if train is None:
+        raise DataError(f"{name}: none of the training texts has a label: all are -1.")
+    data = _divided(name, seed, train, valid, test, class_names=names)
+    return data._replace(notes=(*unused(unlabeled, "as their label is -1"), *data.notes))
 
 
 def _divided(name, seed, rows, valid=None, test=None, class_names=None, separator=None):
@@ -97,7 +103,14 @@ def _divided(name, seed, rows, valid=None, test=None, class_names=None, separato
         names = column.removeprefix(_NO_LABEL).split(separator)
         return {name.strip() for name in names} - {""}
 
-    train, valid, test, notes, _ = divided(name, _HELD_OUT, seed, rows, valid, test)
+    rows = list(rows)
+    counts = collections.Counter(label for _, column in rows for label in labels_of(column))
+
+    def rarest(column):
+        return min(labels_of(column), key=lambda label: (counts[label], label), default="")
+
+    parts = divided(name, _HELD_OUT, seed, rows, valid, test, class_of=rarest)
+    train, valid, test, notes, _ = parts
     parts = (train, valid, test)
     found = [[labels_of(column) for _, column in part] for part in parts]
     if class_names is None:

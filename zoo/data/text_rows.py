@@ -1,5 +1,6 @@
 """Reads and divides rows of two texts: a sentence and its translation, or a text and its label."""
 
+import collections
 import gzip
 import hashlib
 import unicodedata
@@ -81,7 +82,7 @@ class TextDataset(NamedTuple):
     class_names: tuple[str, ...] | list[str] = ()
 
 
-def divided(name, share, seed, rows, valid=None, test=None, apart=False):
+def divided(name, share, seed, rows, valid=None, test=None, apart=False, class_of=None):
     """Divides rows into training, validation and test rows: `TextDataset`.
 
     The part of a row is decided by a hash of `seed` and its case-folded first text alone, so it is
@@ -95,6 +96,8 @@ def divided(name, share, seed, rows, valid=None, test=None, apart=False):
         valid, test: iterables like `rows`; if given, that part is not held out.
         apart: whether to leave out training rows that are in `valid` or `test`, or have the second
             text of a held-out row.
+        class_of: function of the second text that returns a class. Then each class is held out in
+            its share, in the order of these hashes, and its last text stays for training.
 
     Raises:
         DataError: if a part has no rows.
@@ -106,8 +109,8 @@ def divided(name, share, seed, rows, valid=None, test=None, apart=False):
     train = []
     held_out_valid = []
     held_out_test = []
-    for row in rows:
-        place = _hash(row[0], str(seed)) / 2**64 / share  # 1 is the end of the first share
+    for row, place in zip(rows, _places(rows, str(seed), class_of)):
+        place = place / share  # 1 is the end of the first share
         if place < 1 and valid is None:
             held_out_valid.append(row)
         elif 1 <= place < 2 and test is None:
@@ -131,6 +134,28 @@ def divided(name, share, seed, rows, valid=None, test=None, apart=False):
             raise DataError(" ".join((problem, advice, *notes)))
     train, valid, test = parts.values()
     return TextDataset(train, valid, test, notes)
+
+
+def _places(rows, key, class_of):
+    """Numbers from 0 to 1, the same for rows with the same first text, of which the lowest are
+    held out."""
+    hashes = [_hash(first, key) / 2**64 for first, _ in rows]
+    if class_of is None:
+        return hashes
+    classes = {}
+    for (_, second), number in zip(rows, hashes):
+        classes.setdefault(number, class_of(second))
+    sizes = collections.Counter(classes.values())
+    ranks = collections.Counter()
+    places = {}  # the texts of a class are spread evenly over 0 to 1
+    for number in sorted(classes):
+        found = classes[number]
+        places[number] = (ranks[found] + 0.5) / sizes[found]
+        ranks[found] += 1
+    lasts = {number for number in classes if places[number] + 0.5 / sizes[classes[number]] >= 1}
+    others = sorted(classes.keys() - lasts, key=lambda number: (places[number], number))
+    order = {number: rank / len(classes) for rank, number in enumerate(others)}
+    return [order.get(number, 1.0) for number in hashes]
 
 
 def _without_copies(train, held_out, given):

@@ -136,7 +136,7 @@ def _write(model, folder, format, dtype, options, final):
         "parameters": model.model.count_params(),
         "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         "versions": {name: version(name) for name in packages},
-        "source": _source(model.run_folder),
+        "source": _source(model),
     }
     (folder / "README.md").write_text(readme(description, final), encoding="utf-8")
     text = json.dumps(description, indent=2, ensure_ascii=False)
@@ -264,11 +264,15 @@ def _described(model, options, search):
     return description | {"search": given | search}
 
 
-def _source(run_folder):
-    """The settings and metrics of the run of the model; None if it was not loaded from a run."""
+def _source(model):
+    """The settings and metrics of the run of the model; None if they are not known."""
+    run_folder = model.run_folder
+    source = {}
+    if model.settings is not None:
+        source["config"] = {"config": model.settings}
     if run_folder is None:
-        return None
-    source = {"run": printable(run_folder)}
+        return source or None
+    source["run"] = printable(run_folder)
     for name in ("metrics", "config"):
         file = run_folder / f"{name}.json"
         if file.is_file():

@@ -74,7 +74,7 @@ def _details(description):
         )
     source = description["source"]
     if source is not None:
-        lines.append(f"run: {source['run']}")
+        lines.append(f"run: {source.get('run', 'its folder is not known')}")
         for name, value in source.get("metrics", {}).items():
             if isinstance(value, float):
                 lines.append(f"{name}: {value:.4g}")

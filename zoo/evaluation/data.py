@@ -1,19 +1,31 @@
 """Labeled data for `zoo.evaluate`: a function for each kind of model reads them."""
 
+import collections
 import json
+import os
 import pathlib
 import re
+import unicodedata
 from typing import NamedTuple
 
 import numpy as np
 
-from zoo.data.image_folder import TEST, TRAIN, by_name, class_folders, subfolder
+from zoo.data import labeled_text, parallel_text
+from zoo.data.image_folder import (
+    TEST,
+    TRAIN,
+    by_name,
+    class_folders,
+    image_folder,
+    subfolder,
+)
 from zoo.data.images import Images, digits
 from zoo.data.parallel_text import file_pair
 from zoo.data.tables import read_table
 from zoo.data.text_rows import clean, cleaned, read_lines, unused
 from zoo.data.tfds_data import tfds_images
 from zoo.errors import DataError, needed
+from zoo.training.run_folder import fingerprint
 
 _TEST_SET = "sacrebleu:"
 
@@ -27,18 +39,20 @@ class Labeled(NamedTuple):
             references of a translation.
         class_names: None if the class numbers are those of the model.
         notes: lines about what is not used.
+        seed: the seed by which the items were held out of training data, if they were.
     """
 
     items: Images | list[str]
     labels: list
     class_names: list[str] | None = None
     notes: tuple[str, ...] = ()
+    seed: int | None = None
 
 
 def model_labels(data, class_names):
     """Matches classes of the data with those of a model.
 
-    Classes are matched by name, by name in any case, by number, or by their order.
+    Classes are matched by name, by name in any case, by a synonym, by number, or by their order.
 
     Args:
         data: `Labeled`.
@@ -48,7 +62,7 @@ def model_labels(data, class_names):
         (the labels of the data as class numbers of the model, lines about how they were matched).
 
     Raises:
-        DataError: if the model does not have a class of the data.
+        DataError: if the model does not have a class of the data, or several of its name.
     """
     if data.class_names is None:
         highest = max((max(row, default=0) for row in data.labels), default=0)
@@ -66,6 +80,8 @@ def model_labels(data, class_names):
             f"{unknown[0][:60]!r}. Those of the model begin with: {', '.join(class_names[:5])}."
             f"{columns}"
         )
+    if any(number >= len(data.class_names) for row in data.labels for number in row):
+        raise DataError(f"The data have labels that are not among {len(data.class_names)} classes.")
     labels = []
     for row in data.labels:
         labels.append([numbers[number] for number in row])
@@ -74,16 +90,14 @@ def model_labels(data, class_names):
 
 def _matched(names, class_names):
     """The number of each class of the data in the model, or None; and lines about the match."""
-    numbers = {name: number for number, name in enumerate(class_names)}
-    if all(name in numbers for name in names):
-        return [numbers[name] for name in names], ()
-    numbers = {name.casefold(): number for number, name in enumerate(class_names)}
-    folded = [name.casefold() for name in names]
-    if len(numbers) == len(class_names) and all(name in numbers for name in folded):
-        return [numbers[name] for name in folded], ()
+    if list(names) == list(class_names):  # of which several may have the same name
+        return range(len(names)), ()
+    numbers = _numbers(names, class_names)
+    if None not in numbers:
+        return numbers, ()
     if all(name.isdecimal() and int(name) < len(class_names) for name in names):
         return [int(name) for name in names], ()
-    if len(names) == len(class_names) and numbers.keys().isdisjoint(folded):
+    if len(names) == len(class_names) and {*numbers} == {None}:
         pairs = list(zip(names, class_names))[:3]
         examples = ", ".join(f"{name} is {class_name}" for name, class_name in pairs)
         note = f"Classes are matched by their order: {examples}. Check this."
@@ -91,20 +105,68 @@ def _matched(names, class_names):
     return None, ()
 
 
-def labeled_images(data, labels=None, data_dir=None, run_folder=None):
+def _numbers(names, class_names):
+    """The number in `class_names` of each name, or None; `DataError` if it is that of several.
+
+    A name that is found as it is written is not looked for in another spelling.
+    """
+    numbers = [None for _ in names]
+    for spellings in (_as_written, _in_any_case, _synonyms):
+        known = collections.defaultdict(set)
+        for number, class_name in enumerate(class_names):
+            for spelling in spellings(class_name):
+                known[spelling].add(number)
+        for place, name in enumerate(names):
+            if numbers[place] is not None:
+                continue
+            found = set().union(*(known.get(spelling, ()) for spelling in spellings(name)))
+            if len(found) > 1:
+                several = ", ".join(f"{number} ({class_names[number]})" for number in sorted(found))
+                raise DataError(
+                    f"The class {name!r} of the data has the name of several classes of the model: "
+                    f"{several}. Write their names in full, or pass the numbers of the classes, "
+                    "for images with --labels."
+                )
+            numbers[place] = min(found, default=None)
+    return numbers
+
+
+def _as_written(name):
+    return [unicodedata.normalize("NFC", name)]
+
+
+def _in_any_case(name):
+    """The name in lower case, with spaces in place of underscores and hyphens between words."""
+    folded = unicodedata.normalize("NFC", name.casefold()).strip()
+    return [re.sub(r"(?<=[^\W_])[\s_-]+(?=[^\W_])", " ", folded)]
+
+
+def _synonyms(name):
+    """The parts of a name such as "n02012849 crane, bird", with the number that WordNet gave it."""
+    [folded] = _in_any_case(name)
+    parts = re.sub(r"^(n\d{8})\b", r"\1,", folded).split(",")
+    return [part.strip() for part in parts if part.strip()]
+
+
+def labeled_images(data, labels=None, data_dir=None, settings=None):
     """Finds images. Images in folders are in the order of their file names.
 
     Args:
         data, labels, data_dir: see `zoo.evaluate`.
-        run_folder: the folder of a run, or None. The built-in digits are divided by its seed, or
-            by 0.
+        settings: of the run of the model, or None. Of data without test images, such as the
+            built-in digits, the images are those that this run held out, or a run with seed 0.
 
     Returns:
         `Labeled`.
     """
     path = pathlib.Path(data)
+    settings = settings or {}
+    seed = settings.get("seed", 0)
     if path.is_dir():
         folder = subfolder(path, TEST)
+        if folder is None and labels is None and _is_same(settings.get("data_dir"), data):
+            source = image_folder(data, seed)
+            return _with_labels(source.test, source.class_names, source.notes, seed)
         if folder is None and subfolder(path, TRAIN):
             raise DataError(f"{path} has training images, but no folder test or val to test on.")
         if folder is None:
@@ -113,25 +175,27 @@ def labeled_images(data, labels=None, data_dir=None, run_folder=None):
             images, notes = by_name(folder)
             return Labeled(images, read_labels(labels, len(images)), notes=notes)
         images, class_names, notes = class_folders(folder)
+        return _with_labels(images, class_names, notes)
+    if data == "digits":
+        source = digits(seed)
     else:
-        if data == "digits":
-            source = digits(_seed(run_folder))
-        else:
-            source = tfds_images(data, data_dir, _seed(run_folder), to_train=False)
-        images = source.test
-        class_names = source.class_names
-        notes = source.notes
-        if labels is not None:
-            return Labeled(images, read_labels(labels, len(images)), notes=notes)
+        # A run on a data set without labels to test on has held a part of its images out.
+        is_of_run = settings.get("dataset") == data
+        source = tfds_images(data, data_dir, seed, to_train=is_of_run)
+    if labels is not None:
+        rows = read_labels(labels, len(source.test))
+        return Labeled(source.test, rows, notes=source.notes, seed=source.seed)
+    return _with_labels(source.test, source.class_names, source.notes, source.seed)
+
+
+def _with_labels(images, class_names, notes, seed=None):
     rows = [[label] if label >= 0 else [] for label in images.labels.tolist()]  # -1: no label
-    return Labeled(images, rows, class_names, notes)
+    return Labeled(images, rows, class_names, notes, seed)
 
 
-def _seed(run_folder):
-    if run_folder is None:
-        return 0
-    path = pathlib.Path(run_folder, "config.json")
-    return json.loads(path.read_text())["config"]["seed"] if path.is_file() else 0
+def _is_same(trained_on, path):
+    """Whether a path is that of the data in the settings of a run; None if they have none."""
+    return trained_on is not None and os.path.realpath(trained_on) == os.path.realpath(path)
 
 
 def read_labels(path, count):
@@ -167,8 +231,14 @@ def read_labels(path, count):
     return labels
 
 
-def labeled_texts(data):
-    """Reads a TSV or CSV file of labels and texts."""
+def labeled_texts(data, settings=None):
+    """Reads a TSV or CSV file of labels and texts; of that of a run, the texts that it held out.
+
+    `settings` are those of the run of the model, or None.
+    """
+    settings = settings or {}
+    if _is_same(settings.get("tsv"), data):
+        return _held_out_texts(data, settings)
     table = read_table(data, "label", "text")
     rows, empty = cleaned(table.rows)
     if not rows:
@@ -179,19 +249,42 @@ def labeled_texts(data):
     return Labeled(list(texts), numbers[:, None].tolist(), names.tolist(), notes)
 
 
-def sentence_pairs(data, targets=()):
+def _held_out_texts(data, settings):
+    """The test texts of a run that was trained on other texts of the same file."""
+    divided = labeled_text.tsv(data, settings["seed"], settings.get("label_separator"))
+    train = divided.train
+    checksum = fingerprint(train.texts, train.labels.tolist(), divided.class_names)
+    if settings.get("data", "").endswith(f"checksum {checksum}"):
+        note = f"Tested on {len(divided.test):,} texts of {data} that the run held out."
+        labels = divided.test.labels[:, None].tolist()
+        seed = settings["seed"]
+        return Labeled(divided.test.texts, labels, divided.class_names, (note,), seed)
+    whole = labeled_texts(data)
+    note = f"The model may have been trained on these texts: {data} has changed, or was divided"
+    return whole._replace(notes=(*whole.notes, f"{note} by another version."))
+
+
+def sentence_pairs(data, targets=(), settings=None):
     """Reads a table, files of sentences, or a test set that sacrebleu has downloaded before.
 
     Args:
         data: path of the table or of the sources, or "sacrebleu:" and the name of a test set.
         targets: paths of the references of the sources, of which some may be empty.
+        settings: of the run of the model, or None. Of the table that it was trained on, the pairs
+            are those that it held out.
     """
     if data.startswith(_TEST_SET):
         if targets:
             raise DataError(f"{data} has its own references. Remove target.")
         return _test_set(data.removeprefix(_TEST_SET))
     notes = ()
-    if targets:
+    settings = settings or {}
+    if not targets and _is_same(settings.get("tsv"), data):
+        held_out = parallel_text.tsv(data, settings["seed"])
+        columns = [held_out.test]
+        note = f"Tested on {len(held_out.test):,} pairs of {data} that the run held out."
+        notes = (*held_out.notes, note)
+    elif targets:
         columns = [file_pair(data, target) for target in targets]
     else:
         pairs, notes = read_table(data, "source", "target")

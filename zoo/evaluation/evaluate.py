@@ -36,6 +36,10 @@ _OPTIONS = {  # the options of each kind of model
     "generator": set(),
 }
 _WINDOWS = 4  # batch size
+_OTHER_SPLIT = (
+    "The model may have been trained on some of these items: they are those that runs with seed {} "
+    "hold out, and its run had another seed, or is not known."
+)
 
 
 def evaluate(
@@ -93,17 +97,18 @@ def evaluate(
 
     data = os.path.expanduser(data)
     if kind == "classifier":
-        items = labeled_images(data, labels, data_dir, tasks[0].run_folder)
+        items = labeled_images(data, labels, data_dir, tasks[0].settings)
         reports = [_measured(_classification, task, items) for task in tasks]
     elif kind == "text_classifier":
-        items = labeled_texts(data)
+        items = labeled_texts(data, tasks[0].settings)
         reports = [_measured(_classification, task, items) for task in tasks]
     elif kind == "generator":
         texts = read_texts([data])
         reports = [_measured(_likelihood, task, texts) for task in tasks]
     else:
         is_path = isinstance(target, (str, os.PathLike))
-        items = sentence_pairs(data, [target] if is_path else target or ())
+        targets = [target] if is_path else target or ()
+        items = sentence_pairs(data, targets, tasks[0].settings)
         reports = [_measured(_translations, task, items) for task in tasks]
         translations = [report.pop("translations") for report in reports]
         compared = compared_translations(translations, items.labels, bleu_tokenize)
@@ -171,6 +176,8 @@ def _classification(classifier, data):
     unlabeled = sum(not row for row in labels)
     if unlabeled:
         notes = (*notes, f"Not counted, without a label: {unlabeled:,} of {len(labels):,}.")
+    if data.seed is not None and data.seed != (classifier.settings or {}).get("seed"):
+        notes = (*notes, _OTHER_SPLIT.format(data.seed))
     return {**scores, "notes": [*data.notes, *notes, *_refused(classifier, data)]}
 
 

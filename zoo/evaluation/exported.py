@@ -34,7 +34,8 @@ class Exported:
         self.description_file = f"{about['kind']}.json"
         self.class_names = about.get("class_names", [])
         self.problem = about.get("problem", "single_label")
-        self.run_folder = (about.get("source") or {}).get("run")
+        source = about.get("source") or {}
+        self.settings = source.get("config", {}).get("config")
         if about["format"] != "saved_model" or about["kind"] not in _KINDS:
             raise UserError(
                 f"{folder} cannot be evaluated: only SavedModels of classifiers and translators "

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
 from zoo.errors import CheckpointError, TaskError, as_number, check_tensorflow
-from zoo.files import as_path
+from zoo.files import as_path, stored_config
 from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.weight_names import check_weights
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
@@ -44,6 +44,7 @@ class Task:
         model: Keras model. It can be replaced by another one that fits.
         engine: function that computes in place of the model, see `zoo.load`. None by default.
         run_folder: the directory it was loaded from, or None.
+        settings: the settings of the run that trained it, or None.
         jit_compile: whether XLA compiles the functions that call the model.
     """
 
@@ -57,6 +58,7 @@ class Task:
     def __init__(self, model):
         check_tensorflow()
         self.run_folder = None
+        self.settings = None
         self.model = model
 
     @property
@@ -105,7 +107,10 @@ class Task:
         self.model.save(folder / MODEL_FILE, include_optimizer=False)
         for attribute, name in self.tokenizer_names.items():
             save_tokenizer(getattr(self, attribute), folder, name)
-        text = json.dumps(self.description(), indent=2)
+        description = self.description()
+        if self.settings is not None:
+            description["settings"] = self.settings
+        text = json.dumps(description, indent=2)
         (folder / self.description_file).write_text(text + "\n")
 
     @classmethod
@@ -122,6 +127,7 @@ class Task:
         tokenizers = [load_tokenizer(folder, name) for name in cls.tokenizer_names.values()]
         task = cls.from_description(description, model, *tokenizers)
         task.run_folder = folder
+        task.settings = description.get("settings") or stored_config(folder)
         return task
 
     def run(self, function, *tensors, specs=None, **constants):

@@ -4,8 +4,8 @@ import timeit
 
 import tensorflow as tf
 
+from zoo.files import stored_config
 from zoo.training import distribution
-from zoo.training.run_folder import stored_config
 
 
 def resolve_precision(settings, folder, strategy):

@@ -51,7 +51,7 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
     sizes = counts + predicted.sum(axis=0)  # [K]
     occurs = counts > 0
     f1 = 2 * correct[occurs] / sizes[occurs]
-    names = np.array([*class_names])
+    names = np.array(_told_apart(class_names))
     precisions = [
         average_precision_score(true[:, k], probabilities[:, k]) for k in np.flatnonzero(occurs)
     ]
@@ -83,8 +83,7 @@ def class_scores(labels, predicted, names, train_labels):
     train_counts = np.bincount(train_labels, minlength=num_classes).tolist()
     accuracies = [share / count if count else None for share, count in zip(correct, counts)]
     known = [accuracy for accuracy in accuracies if accuracy is not None]
-    occurrences = collections.Counter(names)  # ImageNet has two classes "crane"
-    names = [f"{name} ({i})" if occurrences[name] > 1 else name for i, name in enumerate(names)]
+    names = _told_apart(names)
     return {
         "test_accuracy": sum(correct) / len(labels),
         "balanced_accuracy": float(np.mean(known)),
@@ -92,6 +91,12 @@ def class_scores(labels, predicted, names, train_labels):
         "test_counts": dict(zip(names, counts)),
         "train_counts": dict(zip(names, train_counts)),
     }
+
+
+def _told_apart(names):
+    """Names with their numbers where several are equal: ImageNet has two classes "crane"."""
+    occurrences = collections.Counter(names)
+    return [f"{name} ({i})" if occurrences[name] > 1 else name for i, name in enumerate(names)]
 
 
 def cross_entropy(probabilities):

@@ -12,7 +12,7 @@ import weakref
 import zlib
 
 from zoo.errors import UserError
-from zoo.files import PARTIAL, check_utf8, write_text
+from zoo.files import PARTIAL, check_utf8, stored_config, write_text
 
 FINISHED = "metrics.json"  # the last file that a run writes
 
@@ -144,17 +144,6 @@ def check_folder(path, overwrite, resume):
             f"{path} contains a finished run. Pass --overwrite to delete it, or choose another "
             "--out directory."
         )
-
-
-def stored_config(folder):
-    """Reads the settings in ``config.json``; None if a run has not written it."""
-    try:
-        content = json.loads((folder / "config.json").read_text())
-        if "environment" not in content:  # the file of a published model, for instance
-            return None
-        return dict(content["config"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 def fingerprint(*values):
