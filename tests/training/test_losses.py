@@ -235,3 +235,12 @@ def test_masks_are_refused_where_the_mean_would_be_that_of_each_share():
         np.testing.assert_allclose(found, loss(labels, logits), rtol=1e-6)
     with pytest.raises(UserError, match="has a mask, so .* between 2 devices"):
         ShareLoss(mean, 2)(labels, logits, weights)
+
+
+@pytest.mark.parametrize("label", [-1, -3])
+def test_a_label_that_is_no_class_has_no_loss(label):
+    """It would be another class, silently; the others keep their losses."""
+    logits = np.float32([[1, 2, 3], [3, 2, 1]])
+    loss = SmoothedCrossEntropy(reduction="none")
+    losses = np.array(loss(np.array([label, 0]), logits))
+    assert np.isnan(losses[0]) and losses[1] == np.array(loss(np.array([0, 0]), logits))[1]

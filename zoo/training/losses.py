@@ -26,8 +26,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         reduction: as in Keras; by default the weighted mean.
         name: name of the loss.
 
-    Input: labels, int [B, T], each from 0 to V - 1; logits [B, T, V]. Computes in float32, or in
-    `keras.config.floatx` if that is wider.
+    Input: labels, int [B, T], each from 0 to V - 1, or else its loss is NaN; logits [B, T, V].
+    Computes in float32, or in `keras.config.floatx` if that is wider.
 
     Output: [B, T] from `call`; a scalar from the loss itself, unless `reduction` is "none".
     """
@@ -45,7 +45,10 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         logits = ops.cast(y_pred, self.dtype)
-        return smoothed_cross_entropy(ops.cast(y_true, "int32"), logits, self.label_smoothing)
+        labels = ops.cast(y_true, "int32")
+        losses = smoothed_cross_entropy(labels, logits, self.label_smoothing)
+        is_class = (labels >= 0) & (labels < logits.shape[-1])  # -1 would be the last class
+        return ops.where(is_class, losses, float("nan"))
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
