@@ -3,6 +3,8 @@
 import concurrent.futures
 import contextlib
 import json
+import pathlib
+import re
 import shutil
 import threading
 
@@ -149,3 +151,47 @@ def test_a_folder_that_cannot_be_read_stops_nothing(folder, saved, monkeypatch, 
         monkeypatch.undo()
         saved(2, folder)
         wait_for(2, url)
+
+
+class Large(Times):
+    """Times a factor, which XLA compiles, with 8 MB of weights."""
+
+    def __init__(self, factor):
+        super().__init__(factor)
+        self.weights = tf.Variable(tf.fill([2_000_000], float(factor)))
+
+    def signatures(self):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+        def call(x):
+            return {"y": self.compiled(x)}
+
+        return {"serving_default": call.get_concrete_function()}
+
+    @tf.function(jit_compile=True)
+    def compiled(self, x):
+        for _ in range(20):
+            x = tf.sin(x) + tf.cos(x)
+        return x * self.factor + tf.reduce_mean(self.weights)
+
+
+@pytest.mark.ci
+def test_memory_is_level_over_versions(tmp_path):
+    """The weights of an old version and the programs that XLA compiled are freed."""
+    folder = tmp_path / "toy"
+    toys.save(Large(1), folder / "1")
+    process, _, url = toys.start([folder], poll_seconds=0.02)
+    status = pathlib.Path(f"/proc/{process.pid}/status")
+    memory = []
+    try:
+        for version in range(2, 52):
+            shutil.copytree(folder / str(version - 1), tmp_path / "next")
+            (tmp_path / "next").rename(folder / str(version))
+            wait_for(version, url)
+            assert post(url, {"instances": [3.0] * (version % 3 + 1)}).status_code == 200
+            shutil.rmtree(folder / str(version - 1))
+            memory.append(int(re.search(r"VmRSS:\s+(\d+) kB", status.read_text())[1]) / 1000)
+    finally:
+        process.terminate()
+        toys.end(process)
+    # megabytes; one or two versions are in memory
+    assert max(memory[-10:]) - max(memory[:10]) < 30, [round(each) for each in memory]

@@ -235,7 +235,12 @@ def write_warm_up_requests(folder, *requests):
 
 def python_model(function=lambda x: {"y": 10 * x}, specs=X, outputs=Y):
     """A `Model` "toy" whose serving_default is a Python function of tensors."""
-    return Model("toy", 1, {"serving_default": Signature(specs, outputs, function)}, {}, None)
+
+    def of_arrays(**arrays):
+        tensors = {name: tf.constant(array) for name, array in arrays.items()}
+        return {name: tensor.numpy() for name, tensor in function(**tensors).items()}
+
+    return Model("toy", 1, {"serving_default": Signature(specs, outputs, of_arrays)}, {})
 
 
 class Gate:

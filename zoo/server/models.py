@@ -1,17 +1,20 @@
 """SavedModels: how they are found, loaded, called and replaced by other versions."""
 
 import asyncio
+import contextlib
+import ctypes
+import gc
 import re
 import reprlib
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
-from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, prediction_log_pb2
 
 from zoo.errors import ServerError, needed
@@ -28,7 +31,7 @@ class Signature(NamedTuple):
 
     inputs: dict  # {name: `tf.TensorSpec`}
     outputs: dict  # the same
-    function: Callable  # takes tensors by the names of the inputs, returns {output name: tensor}
+    function: Callable  # takes arrays by the names of the inputs, returns {output name: array}
 
     @property
     def is_batched(self):
@@ -51,7 +54,6 @@ class Model(NamedTuple):
     version: int
     signatures: dict  # {name: `Signature`}
     metadata: dict  # the SavedModel's `SignatureDefMap` as JSON
-    loaded: object  # the SavedModel; the reference keeps its variables alive
 
     def signature(self, name):
         """Returns the `Signature` of this name.
@@ -77,14 +79,13 @@ class Model(NamedTuple):
         """
         signature = self.signatures[signature_name]
         try:
-            tensors = {n: tf.constant(v, signature.inputs[n].dtype) for n, v in inputs.items()}
-            outputs = signature.function(**tensors)
+            outputs = signature.function(**inputs)
         except Exception as error:
             status = _STATUS.get(getattr(error, "error_code", None), 500)
             raise RequestError(f"The model raised an error: {_reason(error)}", status) from None
         return {
-            name: np.asarray(tensor.numpy(), object if tensor.dtype == tf.string else None)
-            for name, tensor in outputs.items()
+            name: np.asarray(value, object if signature.outputs[name].dtype == tf.string else None)
+            for name, value in outputs.items()
         }
 
 
@@ -154,14 +155,16 @@ def load(name, version, folder):
     """
     started = time.monotonic()
     try:
-        proto = saved_model_pb2.SavedModel.FromString((folder / _FILE).read_bytes())
-        with without_pattern(folder) as readable:
-            loaded = tf.saved_model.load(str(readable))
+        # As in TensorFlow Serving, each model has a session of its own: with the session, the
+        # programs that XLA compiled are freed. Those of `tf.saved_model.load` never are.
+        session = tf.compat.v1.Session(graph=tf.Graph())
+        with without_pattern(folder) as readable, session.graph.as_default():
+            graph = tf.compat.v1.saved_model.load(session, ["serve"], str(readable))
         signatures = {
-            key: Signature(f.structured_input_signature[1], f.structured_outputs, f)
-            for key, f in loaded.signatures.items()
+            name: _signature(session, signature)
+            for name, signature in graph.signature_def.items()
+            if signature.outputs and not name.startswith("__saved_model")
         }
-        [graph] = [g for g in proto.meta_graphs if "serve" in g.meta_info_def.tags]
     except Exception as error:  # TensorFlow raises various errors for a damaged file
         if "Op type not registered" in str(error) and not sys.modules.get("tensorflow_text"):
             needed("tensorflow_text")  # registers the operations of tokenizers
@@ -177,10 +180,30 @@ def load(name, version, folder):
         preserving_proto_field_name=True,
         always_print_fields_with_no_presence=True,
     )
-    model = Model(name, version, signatures, metadata, loaded)
+    model = Model(name, version, signatures, metadata)
     _warm_up(model, folder)
     print(f"{name}, version {version}: ready in {time.monotonic() - started:.1f} s", flush=True)
     return model
+
+
+def _signature(session, signature):
+    """The `Signature` of a `SignatureDef`."""
+    inputs = {name: signature.inputs[name] for name in sorted(signature.inputs)}
+    outputs = {name: signature.outputs[name] for name in sorted(signature.outputs)}
+    call = session.make_callable(
+        {name: tensor.name for name, tensor in outputs.items()},
+        [tensor.name for tensor in inputs.values()],
+    )
+    return Signature(
+        {name: _spec(tensor) for name, tensor in inputs.items()},
+        {name: _spec(tensor) for name, tensor in outputs.items()},
+        lambda **arrays: call(*(arrays[name] for name in inputs)),
+    )
+
+
+def _spec(tensor):
+    """The `tf.TensorSpec` of a `TensorInfo`."""
+    return tf.TensorSpec(tensor.tensor_shape, tensor.dtype)
 
 
 def _warm_up(model, folder):
@@ -209,13 +232,18 @@ async def watch(service, folders, seconds):
     """Checks for other versions of models, named as on the command line, until it is cancelled.
 
     A version is loaded when its files are the same in two checks. If that fails, it is loaded again
-    only when they have changed, as a failed attempt can leave much in memory.
+    only when they have changed, as a failed attempt can leave much in memory. An old version is
+    freed at the first check after its last request.
     """
     seen = {}  # {argument: the files of its last check}
     tried = {}  # {argument: the files of the last attempt to load them}
     reported = set()
+    old = []  # weak references to the batchers of versions that were replaced
     while True:
         await asyncio.sleep(seconds)
+        if any(batcher() is None for batcher in old):
+            old = [batcher for batcher in old if batcher() is not None]
+            await asyncio.to_thread(_collect_garbage)
         for given in folders:
             try:
                 name, version, folder = await asyncio.to_thread(find, given)
@@ -226,13 +254,29 @@ async def watch(service, folders, seconds):
                 seen[given] = files
                 if is_complete and files != tried.get(given):
                     tried[given] = files
-                    service.serve(await asyncio.to_thread(load, name, version, folder))
+                    model = await asyncio.to_thread(load, name, version, folder)
+                    old.append(weakref.ref(service.batchers[name]))
+                    service.serve(model)
             except Exception as error:  # for example, while a version is copied
                 reason = f"{type(error).__name__}: {error}"
                 line = f"Another version of {given} is not served yet. {reason}"
                 if line not in reported:
                     reported.add(line)
                     print(line, flush=True)
+
+
+def _collect_garbage():
+    """Frees the graphs of old versions, which the garbage collector would find much later."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # as in `zoo.server.serve`
+    give_back_memory()
+
+
+def give_back_memory():
+    """Returns freed memory to the system, of which the C library would keep gigabytes."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # it is not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _files(folder):

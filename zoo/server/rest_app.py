@@ -6,7 +6,6 @@ Source: TensorFlow Serving, "RESTful API" (tensorflow.org/tfx/serving/api_rest).
 import asyncio
 import concurrent.futures
 import contextlib
-import ctypes
 import importlib.resources
 import json
 import time
@@ -24,7 +23,7 @@ from starlette.routing import Mount, Route
 from zoo.server import rest_json
 from zoo.server.batching import Batcher
 from zoo.server.errors import RequestError, release
-from zoo.server.models import DEFAULT_SIGNATURE
+from zoo.server.models import DEFAULT_SIGNATURE, give_back_memory
 
 REQUESTS = prometheus_client.Counter("zoo_requests", "Requests for a model", ["model", "code"])
 SECONDS = prometheus_client.Histogram("zoo_request_seconds", "Of answered requests", ["model"])
@@ -115,10 +114,8 @@ class Service:
                 asyncio.get_running_loop().call_later(1.0, self._give_back)
 
     def _give_back(self):
-        """Returns freed memory to the system, of which the C library would keep gigabytes."""
         self._freed = 0
-        with contextlib.suppress(AttributeError, OSError, TypeError):  # it is not glibc
-            self.converters.submit(ctypes.CDLL(None).malloc_trim, 0)
+        self.converters.submit(give_back_memory)
 
     def _routes(self):
         page = importlib.resources.files("zoo.server").joinpath("page.html").read_text("utf-8")

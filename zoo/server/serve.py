@@ -9,6 +9,7 @@ import socket
 import sys
 
 import h11
+import tensorflow as tf
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -58,6 +59,7 @@ def serve(
         ServerError: if a folder cannot be served, a limit is invalid or the port is in use.
     """
     limits = Limits(**limits)
+    tf.get_logger().setLevel("ERROR")  # no warning that its way to load models is an old one
     with bound_socket(host, port) as listener:
         hosts = trusted_hosts(host, allowed_hosts)
         service = Service(load_all(folders), limits, hosts, tuple(allowed_origins))
