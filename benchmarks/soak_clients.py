@@ -243,12 +243,21 @@ def bodies():
             b'{"instances": [{"b64": "' + b"A" * 20_000_000 + b'?"}]}',
             empty,
         ),
+        "text of 2 MB": (texts("A dog. " * 300_000), empty),
+        "text of 30 MB": (texts("A dog. " * 4_200_000), empty),
+        "100 texts of 100 KB": (texts(*["A dog. " * 15_000] * 100), empty),
+        "blank text of 30 MB": (texts("\u3000" * 10_000_000), empty),
+        "number of 4 million digits": (b'{"instances": [' + b"7" * 4_000_000 + b"]}", empty),
         "text with a lone surrogate": (b'{"instances": ["\\ud800"]}', empty),
         "signature with a lone surrogate": (
             b'{"signature_name": "\\ud800", "instances": ["a"]}',
             empty,
         ),
     }
+
+
+def texts(*values):
+    return json.dumps({"instances": values}, ensure_ascii=False).encode()
 
 
 def images(*files):

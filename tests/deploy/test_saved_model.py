@@ -156,6 +156,18 @@ def test_texts_are_translated_as_the_zoo_does(translator, translate, signature, 
         assert_answers(translate(signature, texts=texts[:1]), expected[:1])
 
 
+def test_a_huge_text_is_refused_before_it_is_split(translate, sentences):
+    """Splitting 30 MB would take a minute. The other texts of the batch are translated."""
+    texts = [sentences[0], "A dog. " * 300_000, "\n" * 300_000, b"\xff" * 300_000, "a" * 300_000]
+    found = translate("uncompiled", texts=texts)
+    assert [error.decode() for error in found["error"]] == [
+        "",
+        "The text is too long: it has 2100000 bytes. The maximum is 131072.",
+        *["The text is too long: it has 300000 bytes. The maximum is 131072."] * 3,
+    ]
+    assert found["translations"][0, 0] and not any(found["translations"][1:].ravel())
+
+
 @pytest.mark.xla
 def test_texts_can_be_translated_as_they_are(tmp_path):
     """An option of the export. XLA compiles one of its graphs, unlike those of other tests."""
