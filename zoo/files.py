@@ -8,8 +8,10 @@ import re
 import shutil
 import tempfile
 
-from zoo.errors import UserError
+from zoo.errors import CheckpointError, UserError
 
+_MAX_RATIO = 10  # of the content of a file and its size
+_MAX_SMALL = 2**28  # that any file may have
 PARTIAL = "partial."  # prefix of a file or folder that is being written
 
 
@@ -79,6 +81,28 @@ def atomic(path):
         raise WriteError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         _remove(partial)
+
+
+def check_unpacked(path, size):
+    """Raises `CheckpointError` if a file has far more content than its own size.
+
+    Weights are hardly compressible, while a file of 4 MB could be unpacked to gigabytes.
+
+    Args:
+        path: `pathlib.Path` of the file.
+        size: number of bytes that it is unpacked to, or of the values in it.
+    """
+    most = _MAX_RATIO * path.stat().st_size + _MAX_SMALL
+    if size > most:
+        raise CheckpointError(
+            f"{path} would be unpacked to {size:,} bytes or values, more than the {most:,} that a "
+            "file of its size may have. If you trust it, save its weights without compression."
+        )
+
+
+def check_archive(path, archive):
+    """Raises `CheckpointError` if a `zipfile.ZipFile` fails `check_unpacked`."""
+    check_unpacked(path, sum(entry.file_size for entry in archive.infolist()))
 
 
 def write_text(path, text):

@@ -1,18 +1,18 @@
 """Builds published models, and decides which classification head they have."""
 
+import math
 import re
 
 from zoo.errors import as_number
+from zoo.tasks.weight_names import check_size
 
 # Tensors of heads, also those of other tasks and of pre-training.
 HEADS = (
     r"(cls|fc|pooler|qa_outputs|predictions|predictor|(\w+_)?classifier|(\w+_)?head(_\w+)?"
     r"|decoder(_\w+)?)[./].*"
 )
-# No published model exceeds these; damaged metadata would take hours or gigabytes to build.
+# No published model exceeds this; damaged metadata would take hours or gigabytes to build.
 MAX_CLASSES = 1_000_000
-MAX_LAYERS = 1000
-_MAXIMA = {"num_layers": MAX_LAYERS, "embed_dim": 100_000, "ff_dim": 100_000}
 
 
 def head_classes(tensors, class_names, options):
@@ -48,13 +48,14 @@ def head_classes(tensors, class_names, options):
     return [str(index) for index in range(count)], True
 
 
-def create_model(create, arguments, options):
-    """Calls a function such as `zoo.causal_lm`; options of `zoo.load` override its arguments."""
+def create_model(create, tensors, arguments, options):
+    """Calls a function such as `zoo.causal_lm`; options of `zoo.load` override its arguments.
+
+    `tensors` are the `Tensors` of its weights; a model that needs many more is not built.
+    """
     for name in ("input_shape", "num_classes", "src_lang", "tgt_lang", "shortlist"):
         if name in options and name not in arguments:
             raise ValueError(f"{name} is not an option of this model")
     arguments = {**arguments, **options}
-    for name, maximum in _MAXIMA.items():
-        if arguments.get(name) is not None:
-            as_number(name, arguments[name], int, 1, maximum)
+    check_size(tensors.path, arguments, sum(map(math.prod, tensors.shapes.values())))
     return create(**arguments)

@@ -105,7 +105,7 @@ def build(tensors, config, options, is_shared=True, table=None, ignored=(), **ar
         "logits_bias": "final_logits_bias" in tensors,
         "epsilon": 1e-5,
     }
-    model = create_model(transformer, arguments, options)
+    model = create_model(transformer, tensors, arguments, options)
     ignored = [*map(re.escape, {*source, *target}), *ignored]
     assign(model, tensors, {**TABLE, **embeddings, **(table or {})}, ignored)
     return model

@@ -11,7 +11,7 @@ from zoo.errors import CheckpointError, TaskError, TokenizerError, UserError
 # Metadata and options are not validated: a wrong value fails where it is used.
 _WRONG_VALUES = (
     ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError,
-    tf.errors.OpError, zipfile.BadZipFile,
+    RecursionError, tf.errors.OpError, zipfile.BadZipFile,
 )  # fmt: skip
 
 

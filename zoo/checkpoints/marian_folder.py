@@ -12,6 +12,7 @@ import zipfile
 
 from zoo.checkpoints.marian_file import read_yaml, reader
 from zoo.errors import CheckpointError
+from zoo.files import check_archive
 from zoo.tasks.task import MODEL_FILE
 
 MODELS = ("*.npz", "*.bin", "*.bin.gz")
@@ -33,10 +34,11 @@ def unpacked(path):
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(path) as archive:
+                check_archive(path, archive)
                 names = [name for name in archive.namelist() if name.endswith(FILES)]
                 names = [name for name in names if pathlib.PurePosixPath(name).name == name]
                 archive.extractall(folder, names)
-        except OSError:
+        except (CheckpointError, OSError):
             raise
         except Exception as error:  # each compression method raises its own
             raise CheckpointError(f"{path} is damaged, or not a .zip file: {error}") from None

@@ -58,9 +58,9 @@ def _changed_vit(folder, config, description, options):
     """Loads the classifier or encoder of a run with a Vision Transformer, with other arguments."""
     nothing = Tensors(folder, {})  # a run has no tensors besides those of its model
     names, is_new_head = head_classes(nothing, description.get("class_names", []), options)
-    model = create_vit(_built_vit, config, names, options)
     with unpacked_weights(folder / MODEL_FILE) as path, h5py.File(path) as file:
         tensors = keras_file.read(folder, file)
+        model = create_vit(_built_vit, tensors, config, names, options)
         table = keras_file.table(model)
         native = config["input_shape"]
         assign_adapted(model, tensors, table, native, is_new_head, (SEEDS,))

@@ -1,6 +1,7 @@
 """Reads files of tensors: safetensors, PyTorch files and NumPy archives."""
 
 import functools
+import math
 import pathlib
 
 import ml_dtypes
@@ -11,6 +12,7 @@ from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.other_programs import advice, disguised
 from zoo.checkpoints.tensors import Tensors
 from zoo.errors import CheckpointError, UserError, needed
+from zoo.files import check_archive, check_unpacked
 
 SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt", ".ckpt", ".tar")  # timm: .pth.tar
 # In order of preference, as in transformers.
@@ -42,10 +44,13 @@ def read_file(path):
         )
     try:
         if path.suffix == ".npz":
-            return Tensors(path, npz_entries(path))
-        if path.suffix == ".safetensors":
-            return _safetensors(path)
-        return torch_file.read(path)
+            tensors = Tensors(path, npz_entries(path))
+        elif path.suffix == ".safetensors":
+            tensors = _safetensors(path)
+        else:
+            tensors = torch_file.read(path)
+        check_unpacked(path, sum(map(math.prod, tensors.shapes.values())))  # views may be larger
+        return tensors
     except UserError:
         raise
     except Exception as error:  # each library, and a damaged pickle, raises its own
@@ -84,6 +89,7 @@ def _safetensors(path):
 def npz_entries(path):
     """The entries of a NumPy archive, see `Tensors`."""
     with np.load(path, allow_pickle=False) as archive:
+        check_archive(path, archive.zip)
         arrays = dict(archive)
     for name, array in arrays.items():
         if array.dtype == "V2":  # NumPy stores bfloat16 as two bytes without a dtype

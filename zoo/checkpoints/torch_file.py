@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from zoo.checkpoints.tensors import AVERAGED, Tensors
+from zoo.files import check_archive
 
 _MAGIC = 0x1950A86A20F9469CFC6C  # of files from before 1.6
 _DTYPES = {
@@ -74,6 +75,7 @@ def read(path):
 def _from_zip(path):
     """Returns the pickled object, and a function from the key of a storage to its bytes."""
     archive = zipfile.ZipFile(path)
+    check_archive(path, archive)
     [main] = [name for name in archive.namelist() if name.endswith("data.pkl")]
     folder = main.removesuffix("data.pkl")
     if archive.getinfo(main).compress_type != zipfile.ZIP_STORED:

@@ -35,18 +35,18 @@ def vit_classifier(tensors, table, arguments, preprocessing, options, names=None
     elif names is None:
         names = [str(index) for index in range(math.prod(shape))]
     names, is_new_head = head_classes(tensors, names, options)
-    model = create_vit(vit, arguments, names, options)
+    model = create_vit(vit, tensors, arguments, names, options)
     assign_adapted(model, tensors, table, arguments["input_shape"], is_new_head, ignored)
     images = preprocessing.with_shape(model.input_shape)
     return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
 
 
-def create_vit(create, arguments, names, options):
+def create_vit(create, tensors, arguments, names, options):
     """Like `create_model`, for Vision Transformers: the option `input_shape` may be (H, W)."""
     native = arguments["input_shape"]
     shape = _with_channels(options.get("input_shape", native), native)
     arguments = {**arguments, "num_classes": len(names)}
-    return create_model(create, arguments, {**options, "input_shape": shape})
+    return create_model(create, tensors, arguments, {**options, "input_shape": shape})
 
 
 def distillation_register(token, positions):

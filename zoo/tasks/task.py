@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import os
 import tempfile
 import threading
 import zipfile
@@ -16,13 +17,14 @@ from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
 from zoo.errors import CheckpointError, TaskError, as_number, check_tensorflow
-from zoo.files import as_path, stored_config
+from zoo.files import as_path, check_archive, stored_config
 from zoo.tasks.padded_batches import pad_and_batch
-from zoo.tasks.weight_names import check_weights
+from zoo.tasks.weight_names import check_size, check_weights
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 
 MODEL_FILE = "model.keras"  # which `keras.Model.save` wrote
 WEIGHTS = "model.weights.h5"  # in a `MODEL_FILE`
+_MAX_CONFIG = 2**24  # bytes of the config of a model
 JIT_COMPILE = True  # False disables XLA for all tasks, also in exports
 # XLA never gives back the memory of what it compiled. It compiles this number of functions of a
 # task, and further ones run without it: of these, the task keeps the same number, those used last.
@@ -302,6 +304,8 @@ def _compiled(function, specs, jit_compile, attributes, **constants):
 def read_config(path):
     """Reads config.json in a .keras file: class, arguments and shapes of the model."""
     with _opened(path) as archive:
+        if archive.getinfo("config.json").file_size > _MAX_CONFIG:
+            raise ValueError(f"its config.json has more than {_MAX_CONFIG:,} bytes")
         return json.loads(archive.read("config.json"))
 
 
@@ -310,7 +314,10 @@ def _opened(path):
     """Context with the `zipfile.ZipFile` of a .keras file, whose errors are `CheckpointError`."""
     try:
         with zipfile.ZipFile(path) as archive:
+            check_archive(path, archive)
             yield archive
+    except CheckpointError:
+        raise
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError) as error:
         reason = error.args[0] if isinstance(error, KeyError) else str(error)
         raise CheckpointError(
@@ -323,8 +330,10 @@ def load_model(path, arguments):
     """Loads a .keras file; `arguments` of the constructor, such as `dtype`, override its own."""
     config = {**read_config(path), "compile_config": None}
     config["config"] = {**config["config"], **arguments}
-    model = keras.saving.deserialize_keras_object(config)
     with unpacked_weights(path) as weights:
+        if str(config.get("module")).startswith("zoo.models"):
+            check_size(path, config["config"], os.path.getsize(weights))
+        model = keras.saving.deserialize_keras_object(config)
         if type(model).__module__.startswith("zoo.models."):  # others may name weights differently
             with h5py.File(weights) as file:
                 check_weights(path, file, model)

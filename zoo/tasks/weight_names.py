@@ -9,8 +9,10 @@ import re
 
 import h5py
 
-from zoo.errors import CheckpointError
+from zoo.errors import CheckpointError, as_number
 
+MAX_LAYERS = 1000
+_VOCABULARIES = ("vocab_size", "source_vocab_size", "target_vocab_size")
 # States of random number generators, which are not weights.
 SEEDS = r"(.*/)?seed_generator(_\d+)?/\d+"
 
@@ -62,6 +64,39 @@ def weights_of_model(model):
 def path_in_model(variable):
     """The path of a variable without the name of the model: "encoder_0/attention/qkv/bias"."""
     return variable.path.split("/", 1)[1]
+
+
+def check_size(path, arguments, most):
+    """Raises an error if a model is too large for its file, before it is built.
+
+    Args:
+        path: for messages.
+        arguments: of a model of the zoo, a dict.
+        most: number of weights in the file, or of bytes.
+
+    Raises:
+        TaskError: if an argument is no number, or there are more than 1,000 layers.
+        CheckpointError: if the matrices of embeddings and feed-forward networks alone would have
+            more weights than the file.
+    """
+    numbers = {"num_layers": MAX_LAYERS, "num_decoder_layers": MAX_LAYERS}
+    numbers |= dict.fromkeys(("embed_dim", "ff_dim", "decoder_ff_dim", *_VOCABULARIES), most)
+    given = {}
+    for name, maximum in numbers.items():
+        if arguments.get(name) is not None:
+            given[name] = as_number(name, arguments[name], int, 1, maximum)
+    width = given.get("embed_dim", 1)
+    hidden = given.get("ff_dim", 4 * width)
+    rows = given.get("num_layers", 1) * hidden
+    if "target_vocab_size" in given:
+        layers = given.get("num_decoder_layers", given.get("num_layers", 1))
+        rows += layers * given.get("decoder_ff_dim", hidden)
+    rows += max(given.get(name, 0) for name in _VOCABULARIES)
+    if width * rows > most:
+        raise CheckpointError(
+            f"{path} does not fit the model that its metadata describes, which would have more "
+            f"than {width * rows:,} weights: it is damaged."
+        )
 
 
 def check_weights(path, file, model):

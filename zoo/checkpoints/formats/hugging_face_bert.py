@@ -79,7 +79,7 @@ def load(folder, config, tensors, options):
     tokenizer, special = bert_wordpiece(folder, size, lower_case)
     arguments["num_classes"] = len(names)
     arguments["pad_id"] = special.pad
-    model = create_model(text_classifier, arguments, options)
+    model = create_model(text_classifier, tensors, arguments, options)
     table = TABLE
     if not names:
         positions = changed(TABLE[POSITIONS], lambda x: x[: model.max_length])

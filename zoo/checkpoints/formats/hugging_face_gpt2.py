@@ -57,7 +57,7 @@ def load(folder, config, tensors, options):
     embedding = EMBEDDING if is_stored else OUTPUT
     [size, _] = tensors.shape(embedding, 2)
     tokenizer, add_start_token = byte_level_bpe(folder, size)
-    model = create_model(causal_lm, arguments, options)
+    model = create_model(causal_lm, tensors, arguments, options)
     table = {**TABLE, "decoder_embedding/tokens/embeddings": same(embedding)}
     assign(model, tensors, table, IGNORED)
     special = _special(folder, config)

@@ -11,7 +11,7 @@ import numpy as np
 
 from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints import marian_file, marian_folder, marian_shortlist
-from zoo.checkpoints.building import MAX_LAYERS, create_model
+from zoo.checkpoints.building import create_model
 from zoo.checkpoints.hugging_face_config import read_json
 from zoo.checkpoints.mapping import Source, assign, changed, joined, row, same
 from zoo.checkpoints.tensors import Tensors
@@ -19,6 +19,7 @@ from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError, as_number
 from zoo.models.transformer import transformer
 from zoo.tasks.translator import Translator
+from zoo.tasks.weight_names import MAX_LAYERS
 from zoo.text.sentencepiece import LANGUAGE
 
 ANCHOR = None  # the weights are read here
@@ -279,7 +280,7 @@ def _model(tensors, names, sizes, pad, arguments, options):
         arguments["max_length"] = tensors.shape("Wpos", 2)[0]
     else:
         arguments["positions"] = translators.sinusoidal_positions(embed_dim)
-    model = create_model(transformer, arguments, options)
+    model = create_model(transformer, tensors, arguments, options)
 
     def padded(source, value=0.0):
         return changed(source, lambda x: np.insert(x, pad, value, axis=0))
