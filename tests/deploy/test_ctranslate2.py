@@ -134,7 +134,7 @@ def test_other_tokens(tmp_path):
     translator = Translator(translator.model, other, other, special_tokens=special)
     folder = zoo.export(translator, tmp_path / "1", format="ctranslate2", length_penalty=0.0)
     driver = program(folder).Translator(folder)
-    options = {"beam_size": 1, "length_penalty": 0.0, "max_length": 20}
+    options = {"beam_size": 1, "max_length": 20}
     assert driver(["the cat", "😀"], **options) == translator(["the cat", "😀"], **options)
     first, label = other.tokens[270], other.tokens[280]
     assert f"before, first = ['{first}'], ['{label}']" in (folder / "README.md").read_text()
@@ -177,7 +177,7 @@ def test_the_end_of_a_long_text_is_translated(tmp_path):
 def test_the_layout_is_kept_as_by_the_zoo(exported):
     """Also by the program, where most packages are not."""
     translator, folder, driver = exported
-    options = {"beam_size": 1, "length_penalty": 0.0, "max_length": 30}
+    options = {"beam_size": 1, "max_length": 30}
     texts = ["\tThe cat sat. The dog!\r\n\n---\n mat, on.\u3000", "", "on the mat"]
     for sentences in (True, False):
         expected = translator(texts, sentences=sentences, **options)

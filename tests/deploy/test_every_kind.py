@@ -69,7 +69,7 @@ def call(loaded):
 
 def test_a_text_that_is_too_long_does_not_affect_the_others(exported, call):
     tokenizer = getattr(exported.original, "tokenizer", None) or exported.original.source_tokenizer
-    long = "7, " * (exported.longest * 3 // 2)
+    long = "the 7, " * (exported.longest * 3 // 2)
     tokens = len(tokenizer.encode([long])[0]) + exported.controls
     found = call([long, "the cat", long * 1000, *TEXTS])
     assert found["error"][0].decode() == (
@@ -142,7 +142,7 @@ def test_its_warm_up_requests_are_those_of_tensorflow_serving(exported):
 def test_the_server_serves_it(exported, model):
     assert model.signatures["serving_default"].is_batched
     with toys.running([model]) as (url, *_):
-        request = {"instances": ["the cat", "7, " * 300]}
+        request = {"instances": ["the cat", "the 7, " * 300]}
         first, second = toys.post(url, request, name=model.name).json()["predictions"]
         [texts] = [first[name] for name in TEXT_OUTPUTS if name in first]
         assert texts == [text for text, _ in exported.answers(["the cat"])[0]]
