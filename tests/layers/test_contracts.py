@@ -158,6 +158,7 @@ def test_contract(case, check):
 _OF_SEQUENCES = ("MultiHead", "FeedForward", "Transformer", "SSRU", "LayerNorm", "RMSNorm")
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="infer no -1 of empty shapes")
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(_OF_SEQUENCES)])
 def test_empty_sequences(name):
     contracts.check_empty_sequences(CASES[name])
