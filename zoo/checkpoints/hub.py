@@ -11,7 +11,7 @@ import re
 
 from zoo.checkpoints import marian_folder
 from zoo.checkpoints.formats import registry
-from zoo.checkpoints.hugging_face_config import check_downloaded, read_json
+from zoo.checkpoints.hugging_face_config import not_downloaded, read_json
 from zoo.errors import CheckpointError, needed
 
 SCHEMES = ("hf://", "kaggle://")
@@ -22,7 +22,7 @@ _METADATA = (
     "sentencepiece.bpe.model", "task.json", "metadata.json", "modules.json",
     "?_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
 )  # fmt: skip
-_OPTIONAL = (  # files whose absence means something, see `check_downloaded`
+_OPTIONAL = (  # files whose absence means something, see `not_downloaded`
     "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
     "tokenizer_config.json", "generation_config.json", "preprocessor_config.json",
 )  # fmt: skip
@@ -82,27 +82,17 @@ def _from_hugging_face(name, repo, revision):
     try:
         fetch = functools.partial(hub.snapshot_download, repo, revision=revision)
         folder = _downloaded(fetch)
-        for name in _OPTIONAL:
-            if not (folder / name).is_file() and not _is_known(folder, name):
-                try:
-                    hub.hf_hub_download(repo, name, revision=revision)
-                except hub.errors.LocalEntryNotFoundError:  # there is no network
-                    break
-                except hub.errors.EntryNotFoundError:
-                    pass  # the library notes in the cache that the model has no such file
+        for file in not_downloaded(folder, _OPTIONAL):
+            try:
+                hub.hf_hub_download(repo, file, revision=revision)
+            except hub.errors.LocalEntryNotFoundError:  # there is no network
+                break
+            except hub.errors.EntryNotFoundError:
+                pass  # the library notes in the cache that the model has no such file
         return folder
     except Exception as error:  # connection errors have no common base class
         reason = _reason(error, revision)
     raise CheckpointError(f"{name}: {' '.join(reason.split())}")
-
-
-def _is_known(folder, name):
-    """Whether the cache knows that a model has no such file."""
-    try:
-        check_downloaded(folder, name)
-    except CheckpointError:
-        return False
-    return True
 
 
 def _reason(error, revision):

@@ -67,25 +67,29 @@ def read_json(path, default=None):
 
 
 def check_downloaded(folder, *names):
-    """Raises `CheckpointError` if files are missing in a cache that is filled in part.
+    """Raises `CheckpointError` if a cache has not all of these files; see `not_downloaded`."""
+    missing = not_downloaded(folder, names)
+    if missing:
+        repo = folder.parents[1].name.removeprefix("models--").replace("--", "/")
+        raise CheckpointError(
+            f"{folder} contains no {', '.join(missing)}, which the published model may have: "
+            f"another program downloaded only a part of it. Load hf://{repo} once with a network "
+            f"connection, or run `hf download {repo}`."
+        )
+
+
+def not_downloaded(folder, names):
+    """Returns the names of files that the model may have, and that a cache does not contain.
 
     In the cache of the Hugging Face Hub, the folder ``.no_exist`` lists files that a model does not
     have. Where the cache has neither the file nor this entry, another program did not ask for it.
     ``.gitattributes`` is only there if all files were downloaded.
     """
     if folder.parent.name != "snapshots" or (folder / ".gitattributes").is_file():
-        return
-    model = folder.parents[1]
-    absent = model / ".no_exist" / folder.name
+        return []
+    absent = folder.parents[1] / ".no_exist" / folder.name
     known = [name for name in names if (folder / name).is_file() or (absent / name).exists()]
-    missing = [name for name in names if name not in known]
-    if missing:
-        repo = model.name.removeprefix("models--").replace("--", "/")
-        raise CheckpointError(
-            f"{folder} contains no {', '.join(missing)}, which the published model may have: "
-            f"another program downloaded only a part of it. Load hf://{repo} once with a network "
-            f"connection, or run `hf download {repo}`."
-        )
+    return [name for name in names if name not in known]
 
 
 def activation(folder, config):
