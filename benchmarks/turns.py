@@ -291,11 +291,13 @@ def answer_turns(file, name):
         traceback.print_exc()
         return answer(failed=f"{type(error).__name__}: {error}".splitlines()[0])
     outputs = np.asarray(outputs).tolist()
-    answer(
-        outputs=outputs,
-        memory=memory(),
-        **{"memory before": memory_before, "first run": first_run},
-    )
+    first = {
+        "outputs": outputs,
+        "memory": memory(),
+        "memory before": memory_before,
+        "first run": first_run,
+    }
+    answer(**first)
     for _ in sys.stdin:
         start = time.perf_counter()
         cpu_start = time.process_time()

@@ -29,6 +29,7 @@ import zoo
 from zoo.data import token_batches
 from zoo.errors import UserError
 from zoo.tasks.translator import Translator
+from zoo.text.layout import has_letter
 from zoo.text.saved_tokenizers import checksum
 from zoo.training.callbacks import AverageCheckpoints
 from zoo.training.fine_tuning import pretrained_translator
@@ -297,7 +298,7 @@ def new_translator(config, run):
 
 def keeps_numbers(pairs):
     """Whether most sources without a letter, such as numbers, are their own translation."""
-    same = [source == target for source, target in pairs if not any(map(str.isalpha, source))]
+    same = [source == target for source, target in pairs if not has_letter(source)]
     return 2 * sum(same) >= len(same)
 
 

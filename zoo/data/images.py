@@ -255,8 +255,9 @@ class ImageDataset(NamedTuple):
             return self
         labels = self.train.labels
         classes, sizes = np.unique(labels, return_counts=True)
-        count = max(len(labels) - round(share * len(labels)), len(classes))
-        if count == len(labels) or round(share * len(labels)) == len(labels):
+        num_valid = round(share * len(labels))
+        count = max(len(labels) - num_valid, len(classes))
+        if count == len(labels) or num_valid == len(labels):
             raise DataError(
                 f"A share of {share} of {len(labels):,} training images leaves none for training "
                 "or validation."
@@ -303,8 +304,9 @@ def hold_out(images, class_names, seed):
         DataError: if each class has one image.
     """
     random = np.random.default_rng(seed)
-    classes, sizes = np.unique(images.labels, return_counts=True)
-    by_class = np.split(np.argsort(images.labels, kind="stable"), np.cumsum(sizes)[:-1])
+    labels = images.labels  # which may read all images
+    classes, sizes = np.unique(labels, return_counts=True)
+    by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
     train = []
     test = []
     for places in by_class:

@@ -75,7 +75,7 @@ class Task:
         self._drop_functions()
 
     def __getstate__(self):  # functions cannot be pickled
-        omitted = ("_weights", "_cached_function", "_compiled_function", "_compiled_keys")
+        omitted = ("_weights", "_cached_function", "_compiled_functions")
         return {name: value for name, value in vars(self).items() if name not in omitted}
 
     def __setstate__(self, state):
@@ -85,8 +85,7 @@ class Task:
     def _drop_functions(self):
         self._weights = self.model.weights  # that the functions read
         self._cached_function = functools.lru_cache(MAX_FUNCTIONS)(_compiled)
-        self._compiled_function = functools.cache(_compiled)  # those that XLA compiles
-        self._compiled_keys = set()
+        self._compiled_functions = {}  # those that XLA compiles
 
     def check_model(self, model):
         """Raises `TaskError` if a model does not fit."""
@@ -162,13 +161,19 @@ class Task:
             if list(map(id, self.model.weights)) != list(map(id, self._weights)):
                 self._drop_functions()
             key = (function, specs, attributes, *constants.items())
-            if jit_compile and key not in self._compiled_keys:
-                if len(self._compiled_keys) < MAX_FUNCTIONS:
-                    self._compiled_keys.add(key)
+            if jit_compile and key not in self._compiled_functions:
+                if len(self._compiled_functions) < MAX_FUNCTIONS:
+                    self._compiled_functions[key] = _compiled(
+                        function, specs, jit_compile, attributes, **constants
+                    )
                 else:
                     jit_compile = None
-            cached = self._compiled_function if jit_compile else self._cached_function
-            compiled = cached(function, specs, jit_compile, attributes, **constants)
+            if jit_compile:
+                compiled = self._compiled_functions[key]
+            else:
+                compiled = self._cached_function(
+                    function, specs, jit_compile, attributes, **constants
+                )
         # The first call traces, which may take seconds: without `_lock`, others need not wait.
         return without_nan(keras.tree.map_structure(np.asarray, compiled(*tensors)))
 

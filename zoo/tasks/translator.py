@@ -217,7 +217,7 @@ class Translator(GenerationTask):
         options = self.options()
         excluded = ()
         if options.renormalize_logits:
-            excluded = (*never_generated(self.special_tokens, options.suppress_tokens),)
+            excluded = tuple(never_generated(self.special_tokens, options.suppress_tokens))
 
         def log_probs(batch):
             return [self.run(self.log_probs, *batch.tokens, excluded=excluded)]

@@ -114,7 +114,8 @@ def encode_parts(
             fields = without_numbers(fields)
         if too_long == "split":
             fields = split_long(fields, functools.partial(_fits, tokenizer, limit, code))
-            fields = without_numbers(fields) if keep_numbers else fields
+            if keep_numbers:  # halves of a sentence may have no letter
+                fields = without_numbers(fields)
         layouts.append(fields)
         parts += [code + part for part in fields[1::2]]
     rows = encode(

@@ -143,11 +143,16 @@ def join_sentences(fields, translations):
     return "".join(fields)
 
 
+def has_letter(text):
+    """Whether a text has a letter of any script."""
+    return any(map(str.isalpha, text))
+
+
 def without_numbers(fields):
     """Returns fields whose parts without a letter, such as numbers and dates, are no parts."""
     kept = fields[:1]
     for part, between in zip(fields[1::2], fields[2::2]):
-        if any(map(str.isalpha, part)):
+        if has_letter(part):
             kept += [part, between]
         else:
             kept[-1] += part + between

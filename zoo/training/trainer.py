@@ -319,15 +319,15 @@ class Trainer(compat.TrainingModel):
 
     def _build_metrics(self, update_spec):
         """Builds losses and metrics, given the specs of the batches of an update."""
-        batch = keras.tree.map_structure(
-            lambda spec: (
-                keras.KerasTensor((_ROWS_TO_BUILD, *spec.shape[1:]), spec.dtype.name)
-                if isinstance(spec, tf.TensorSpec)
-                else None  # no weights
-            ),
-            update_spec[0],
-        )
+        batch = keras.tree.map_structure(_symbolic, update_spec[0])
         self.build_losses_and_metrics(self.test_step, (batch,))
+
+
+def _symbolic(spec):
+    """The `keras.KerasTensor` of a spec; None for that of weights that a data set does not have."""
+    if not isinstance(spec, tf.TensorSpec):
+        return None
+    return keras.KerasTensor((_ROWS_TO_BUILD, *spec.shape[1:]), spec.dtype.name)
 
 
 def _scalars(results):
