@@ -30,6 +30,7 @@ from zoo.training.report import finish_generator
 from zoo.training.run import Run
 from zoo.training.settings import (
     Normalization,
+    Precision,
     RunSettings,
     TokenizerKind,
     report_invalid_settings,
@@ -58,6 +59,7 @@ class Config(RunSettings):
     dropout: float = 0.1
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "rotary"
 
+    precision: Precision = "auto"
     epochs: int = 20
     batch_size: int = 16  # windows of `max_length` tokens
     learning_rate: float = 3e-3  # GPT-3 has 6e-4 for 125 million parameters; small models take more

@@ -35,6 +35,7 @@ from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint
 from zoo.training.settings import (
     Normalization,
+    Precision,
     RunSettings,
     TokenizerKind,
     report_invalid_settings,
@@ -62,6 +63,7 @@ class Config(RunSettings):
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
     pool: Literal["cls", "mean"] = "mean"
 
+    precision: Precision = "auto"
     epochs: int = 10
     patience: int = 3  # epochs without a lower validation loss
     tokens_per_batch: int = 8192  # padding included
@@ -115,6 +117,7 @@ class Config(RunSettings):
 
 PHRASEBOOK = Config(
     dataset="phrasebook",
+    precision="float32",
     vocab_size=2000,
     max_length=64,
     embed_dim=64,

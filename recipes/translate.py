@@ -44,6 +44,7 @@ from zoo.training.settings import (
     AMOUNT,
     COUNT,
     Normalization,
+    Precision,
     RunSettings,
     TokenizerKind,
     flags,
@@ -112,6 +113,7 @@ class Config(RunSettings):
     activation: Literal["relu", "gelu", "silu"] | None = "relu"
     positions: Literal["sinusoidal", "learned", "relative", "rotary"] | None = "sinusoidal"
 
+    precision: Precision = "auto"
     epochs: int = 100
     patience: int = 10  # epochs without a lower validation loss
     tokens_per_batch: int = 8192  # padding included, of source and target each
@@ -211,6 +213,7 @@ MODEL_SETTINGS = (
 )
 PHRASEBOOK = Config(
     dataset="phrasebook",
+    precision="float32",
     vocab_size=2200,
     num_layers=2,
     dropout=0.0,

@@ -32,7 +32,7 @@ from zoo.training.image_run import (
 )
 from zoo.training.optimizers import SGD, adamw, warmup_cosine
 from zoo.training.run import Run
-from zoo.training.settings import COUNT, FRACTION, ImageSettings
+from zoo.training.settings import COUNT, FRACTION, ImageSettings, Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Config(ImageSettings):
     train_examples: int | None = None
     """Number of training images to draw, a share of each class; all by default."""
 
+    precision: Precision = "auto"
     steps: int = 500
     """Number of updates of the weights."""
     eval_steps: int = 100

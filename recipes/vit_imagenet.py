@@ -7,8 +7,6 @@ with this code. Images are read from files in every epoch, so any number of them
     python recipes/vit_imagenet.py --dataset imagenet2012 --data-dir ~/tensorflow_datasets
     python recipes/vit_imagenet.py --data-dir my_images     # train/<class>/*.jpg, val/<class>/*.jpg
     python recipes/vit_imagenet.py --data-dir my_images --size Ti/16 --epochs 300 --batch-size 256
-
-On GPUs, add `--precision mixed_bfloat16`.
 """
 
 import dataclasses
@@ -26,7 +24,7 @@ from zoo.training.augmentation import Augmentation
 from zoo.training.image_run import balanced_by_class, load_images, train_classifier
 from zoo.training.optimizers import adamw, warmup_cosine
 from zoo.training.run import Run
-from zoo.training.settings import FRACTION, ImageSettings, report_invalid_settings
+from zoo.training.settings import FRACTION, ImageSettings, Precision, report_invalid_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +48,7 @@ class Config(ImageSettings):
     stochastic_depth: float = 0.0
     patch_dropout: float = 0.0
 
+    precision: Precision = "auto"
     epochs: int = 90
     batch_size: int = 1024
     accumulation: int = 1

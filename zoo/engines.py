@@ -4,7 +4,6 @@ Axes: B images or sentences, T target tokens, K hypotheses of a sentence, F toke
 """
 
 import math
-import os
 import pathlib
 import tempfile
 import threading
@@ -18,6 +17,7 @@ from zoo import decoding
 from zoo.deploy import ctranslate2_format, onnx_format
 from zoo.deploy.plain_graphs import classifier_graph
 from zoo.errors import UserError, needed
+from zoo.hardware import num_cores
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.translator import Translator
 
@@ -131,18 +131,12 @@ def ctranslate2_engine(translator, dtype):
 def _ctranslate2_model(translator, dtype):
     threads = {}
     if dtype == "int8":  # faster with one thread per sentence
-        threads = {"intra_threads": 1, "inter_threads": _num_cores()}
+        threads = {"intra_threads": 1, "inter_threads": num_cores()}
     with tempfile.TemporaryDirectory() as folder:
         ctranslate2_format.write_model(
             translator.model, translator.special_tokens, pathlib.Path(folder), dtype
         )
         return needed("ctranslate2").Translator(folder, **threads)
-
-
-def _num_cores():
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _sort(translator, tokens, log_probs, alpha, unscored_lengths):

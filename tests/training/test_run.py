@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ from PIL import Image
 import zoo
 import zoo.training
 from tests.deploy.small_models import small_classifier
+from zoo import hardware
 from zoo.errors import DataError, UserError
 from zoo.training.callbacks import history_rows
 from zoo.training.trainer import Trainer
@@ -624,29 +626,58 @@ def test_a_run_that_was_interrupted_may_have_more_epochs(tmp_path):
 
 @pytest.mark.usefixtures("same_policy")
 @pytest.mark.parametrize(
-    "bfloat16, gpus, expected",
-    [(0.5, [], "mixed_bfloat16"), (0.5, ["GPU:0"], "float32"), (0.9, [], "float32")],
+    "bfloat16, capabilities, expected",
+    [
+        (0.5, [], "mixed_bfloat16"),  # on the CPU, in these seconds; 1 in float32
+        (0.9, [], "float32"),
+        (0.9, [(9, 0)], "mixed_bfloat16"),
+        (0.5, [(7, 5)], "mixed_float16"),
+        (0.5, [(9, 0), (7, 0)], "mixed_float16"),  # they train together
+        (0.5, [(6, 1)], "float32"),
+        (0.5, [None], "float32"),  # of another manufacturer
+    ],
 )
-def test_the_precision_suits_the_processor(bfloat16, gpus, expected, tmp_path, monkeypatch, capsys):
+def test_the_precision_suits_the_devices(
+    bfloat16, capabilities, expected, tmp_path, monkeypatch, capsys
+):
+    details = [
+        {} if one is None else {"compute_capability": one, "device_name": "A card"}
+        for one in capabilities
+    ]
+    gpus = [SimpleNamespace(name=f"GPU:{index}") for index in range(len(details))]
     seconds = {"float32": 1.0, "bfloat16": bfloat16}
-    monkeypatch.setattr("zoo.training.hardware.seconds_of_product", seconds.__getitem__)
+    hardware.is_faster_in_bfloat16.cache_clear()
+    monkeypatch.setattr(hardware, "seconds_of_product", seconds.__getitem__)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda _: gpus)
+    monkeypatch.setattr(
+        tf.config.experimental, "get_device_details", lambda gpu: details[gpus.index(gpu)]
+    )
     run = zoo.training.Run(out=str(tmp_path / "run"), precision="auto")
     assert run.settings.precision == keras.config.dtype_policy().name == expected
-    assert f"Precision: {expected}\n" in capsys.readouterr().out
+    line = capsys.readouterr().out
+    assert f"Precision: {expected}.\n" in line
+    name = "CPU with" if not details else "A card, compute" if details[0] else "GPU:0"
+    assert line.startswith(f"Devices: {name}")
+
+
+@pytest.mark.usefixtures("same_policy")
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_a_run_is_not_resumed_in_another_precision(precision, tmp_path, monkeypatch):
+    monkeypatch.setattr("zoo.training.run.faster_precision", lambda: precision)
+    path = str(tmp_path / "run")
     batches = dataset(X, Y)
-    if expected == "mixed_bfloat16":  # it is not resumed in another one
-        run.train(unused(), batches, epochs=1)
-        config = json.loads((tmp_path / "run" / "config.json").read_text())
-        assert config["config"]["precision"] == expected
-        monkeypatch.setattr("zoo.training.hardware.is_faster_in_bfloat16", lambda: False)
-        resumed = zoo.training.Run(out=str(tmp_path / "run"), resume=True, precision="auto")
-        assert resumed.settings.precision == "mixed_bfloat16"  # on another processor
-        other = zoo.training.Run(out=str(tmp_path / "run"), overwrite=True, precision="auto")
-        assert other.settings.precision == "float32"
-        with pytest.raises(UserError, match="precision: 'mixed_bfloat16', now 'float32'"):
-            resumed = zoo.training.Run(out=str(tmp_path / "run"), resume=True)
-            resumed.train(unused(), batches, epochs=1)
+    run = zoo.training.Run(out=path, precision="auto")
+    run.train(unused(), batches, epochs=1)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["config"]["precision"] == precision
+    monkeypatch.setattr("zoo.training.run.faster_precision", lambda: "float32")
+    resumed = zoo.training.Run(out=path, resume=True, precision="auto")
+    assert resumed.settings.precision == precision  # on another machine
+    other = zoo.training.Run(out=path, overwrite=True, precision="auto")
+    assert other.settings.precision == "float32"
+    with pytest.raises(UserError, match=f"precision: '{precision}', now 'float32'"):
+        resumed = zoo.training.Run(out=path, resume=True)
+        resumed.train(unused(), batches, epochs=1)
 
 
 @pytest.mark.slow

@@ -24,9 +24,8 @@ Int = flag(int | None, "INT")
 Float = flag(float | None, "FLOAT")
 Str = flag(str | None, "STR")
 File = flag(str | None, "FILE", "text file with one text per line")
-RunFolder = flag(
-    Positional[str], "RUN", "run directory, published weights, or their name hf://OWNER/MODEL"
-)
+RUN_HELP = "run directory, published weights, or their name hf://OWNER/MODEL"
+RunFolder = flag(Positional[str], "RUN", RUN_HELP)
 Items = flag(Positional[tuple[str, ...]], "[ITEM ...]")
 WholeTexts = flag(bool, None, "translate each text as a whole, not sentence by sentence")
 Shortlist = flag(bool, None, "use the lexical shortlist of a model of Marian, which saves time")

@@ -3,19 +3,20 @@
 import contextlib
 import dataclasses
 import sys
+import typing
 
 import keras
 
 from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError, check_at_least_1, check_tensorflow
-from zoo.files import as_path, atomic
+from zoo.files import as_path, atomic, stored_config
+from zoo.hardware import device_names, faster_precision, unused_gpu
 from zoo.layers.quantization import check_not_quantized
 from zoo.training import distribution, state_file
 from zoo.training.callbacks import HistoryFile, LearningRateAndSpeed, Norms, history_rows
-from zoo.training.hardware import resolve_precision
 from zoo.training.interruption import exit_on_sigterm
 from zoo.training.run_folder import RunFolder, check_folder
-from zoo.training.settings import RunSettings
+from zoo.training.settings import Precision, RunSettings
 from zoo.training.trainer import Trainer
 from zoo.training.training_state import TrainingState
 
@@ -57,7 +58,12 @@ class Run:
         if self.is_chief:
             with distribution.tell_failure():
                 check_folder(self.path, settings.overwrite, settings.resume)
-        precision = resolve_precision(settings, self.path, self.strategy)
+        precision = _resolved_precision(settings, self.path, self.strategy)
+        if self.is_chief:
+            print(f"Devices: {'; '.join(device_names())}. Precision: {precision}.")
+            advice = unused_gpu()
+            if advice:
+                print(f"warning: {advice}", file=sys.stderr)
         self.settings = dataclasses.replace(settings, precision=precision)
         keras.utils.set_random_seed(self.settings.seed)
         keras.config.set_dtype_policy(precision)
@@ -245,6 +251,22 @@ class Run:
             # contains it; one that is only an argument of `train` may always change.
             may_change=may_change | (lengths.keys() - stored.keys()),
         )
+
+
+def _resolved_precision(settings, folder, strategy):
+    """Returns the precision of a run, the same on all workers.
+
+    "auto" is the precision of the run in `folder` if it is resumed, or else the faster one.
+    """
+    if settings.precision != "auto":
+        return settings.precision
+    names = typing.get_args(Precision)
+    index = 0
+    if distribution.is_chief(strategy):
+        stored = None if settings.overwrite else stored_config(folder)
+        precision = faster_precision() if stored is None else stored.get("precision", "float32")
+        index = names.index(precision)
+    return names[distribution.from_chief(strategy, index)]
 
 
 _METHODS_NOT_CALLED = ("train_step", "test_step", "compute_loss", "compute_metrics")

@@ -1,11 +1,9 @@
 """The run directory, with everything needed to use a trained model or to resume its training."""
 
-import contextlib
 import json
 import math
 import os
 import pathlib
-import platform
 import shutil
 import sys
 import weakref
@@ -13,6 +11,7 @@ import zlib
 
 from zoo.errors import UserError
 from zoo.files import PARTIAL, check_utf8, stored_config, write_text
+from zoo.hardware import environment
 
 FINISHED = "metrics.json"  # the last file that a run writes
 
@@ -50,7 +49,9 @@ class RunFolder:
             stored = stored_config(self.path)  # of the run to resume
             if stored is not None:
                 self._check_same(stored, config, may_change)
-            self.write_json("config.json", {"config": config, "environment": _environment()})
+            command = " ".join([pathlib.Path(sys.executable).name, *sys.argv])
+            about = {"command": command, **environment()}
+            self.write_json("config.json", {"config": config, "environment": about})
         except UserError:
             self.close()
             raise
@@ -162,20 +163,3 @@ def _architecture(model):
         return {key: value for key, value in config.items() if key != "name"}
 
     return json.loads(model.to_json(), object_hook=without_name)
-
-
-def _environment():
-    """Command, machine and package versions, needed to reproduce the run."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    packages = {}
-    for name in ("keras", "numpy", "tensorflow", "tensorflow-datasets"):
-        with contextlib.suppress(PackageNotFoundError):
-            packages[name] = version(name)
-    return {
-        "command": " ".join([pathlib.Path(sys.executable).name, *sys.argv]),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-        "packages": packages,
-    }

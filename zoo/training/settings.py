@@ -217,8 +217,9 @@ class RunSettings(Settings):
     """Number of devices to use, all GPUs by default; without GPUs, splits the CPU."""
     precision: Precision = "float32"
     """Mixed precision computes in 16 bits, with weights in float32; auto keeps the precision
-    of the run to resume; a new run has mixed_bfloat16 on CPUs that multiply matrices more than 1.25
-    times as fast in it."""
+    of the run to resume; a new run has mixed_bfloat16 on GPUs of compute capability 8.0 and newer
+    and on CPUs that multiply matrices more than 1.25 times as fast in it, mixed_float16 on GPUs of
+    7.0 and 7.5, or else float32."""
     jit_compile: Literal["auto", True, False] = "auto"
     """Compile steps with XLA; auto: on GPUs, if all batches have one shape, as each takes time."""
     remat: bool = False

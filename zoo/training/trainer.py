@@ -144,6 +144,17 @@ class Trainer(compat.TrainingModel):
         self._jit_gradients = on and self._num_replicas > 1
         self.trace()
 
+    def _chooses_xla(self, update_spec):
+        """Whether to compile steps on batches of this structure with XLA, and why: (bool, str)."""
+        if self._jit_compile_argument != "auto":
+            return self._jit_compile_argument, "jit_compile says"
+        if not tf.config.list_logical_devices("GPU"):
+            return False, "there is no GPU"
+        specs = [one for one in tf.nest.flatten(update_spec) if isinstance(one, tf.TensorSpec)]
+        if all(None not in spec.shape[1:] for spec in specs):
+            return True, "all batches have one shape"
+        return False, "batches have several shapes, each of which takes time to compile"
+
     @property
     def _num_replicas(self):
         return self.distribute_strategy.num_replicas_in_sync
@@ -188,11 +199,11 @@ class Trainer(compat.TrainingModel):
         batches = distribution.as_worker_batches(batches)
         # of one replica: a tuple with the whole batches of an update
         update_spec = batches.shares(tf.distribute.InputContext()).element_spec
-        if self._jit_compile_argument == "auto" and tf.config.list_logical_devices("GPU"):
-            specs = [one for one in tf.nest.flatten(update_spec) if isinstance(one, tf.TensorSpec)]
-            one_shape = all(None not in spec.shape[1:] for spec in specs)
-            if one_shape != self._uses_xla:  # else the step is already traced
-                self._use_xla(one_shape)
+        uses_xla, reason = self._chooses_xla(update_spec)
+        if verbose:
+            print(f"XLA: {'on' if uses_xla else 'off'}, as {reason}")
+        if uses_xla != self._uses_xla:  # else the step is already traced
+            self._use_xla(uses_xla)
         self._num_shares = self._num_replicas * len(update_spec)
         for loss in self._share_losses:
             loss.num_shares = self._num_shares
