@@ -37,10 +37,9 @@ def _about_model(run_folder, src_lang, tgt_lang):
 
 def _about_machine():
     import_tensorflow_quietly()
-    import zoo
-    from zoo import hardware
+    from zoo import __version__, hardware
 
-    report = {"zoo": zoo.__version__, **hardware.environment()}
+    report = {"zoo": __version__, **hardware.environment()}
     report["precision auto"] = hardware.faster_precision()
     warning = hardware.unused_gpu()
     if warning:
