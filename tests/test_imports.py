@@ -14,7 +14,8 @@ import re
 ROOT = pathlib.Path(__file__).parents[1]
 ROOMS = (
     "errors files startup hardware model_index compat dtypes kernels layers models decoding text "
-    "data tasks checkpoints deploy engines loading training evaluation server launch commands __main__"
+    "data tasks checkpoints deploy engines loading training evaluation server launch commands "
+    "__main__"
 ).split()
 LAZY = {"zoo", "zoo.registration"}  # they name modules in strings, and import them on demand
 SERVER = {"errors", "files", "server"}  # it serves any SavedModel
