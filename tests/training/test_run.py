@@ -680,6 +680,15 @@ def test_a_run_is_not_resumed_in_another_precision(precision, tmp_path, monkeypa
         resumed.train(unused(), batches, epochs=1)
 
 
+@pytest.mark.parametrize("steps, epochs", [(0, 2), (3, 2), (100, 2), (3, 1)])
+def test_steps_are_profiled(steps, epochs, tmp_path):
+    """From the tenth of 7 steps an epoch on, to the end at most."""
+    run = zoo.training.Run(out=str(tmp_path / "run"), profile=steps)
+    run.train(unused(), dataset(X, Y), epochs=epochs)
+    traces = [*tmp_path.rglob("*.xplane.pb")]
+    assert len(traces) == (steps > 0 and epochs == 2)
+
+
 @pytest.mark.slow
 def test_the_script_for_several_labels_runs(tmp_path, monkeypatch):
     """On images of flat colors: whether each of red, green and blue is high."""

@@ -20,6 +20,8 @@ from zoo.training.settings import Precision, RunSettings
 from zoo.training.trainer import Trainer
 from zoo.training.training_state import TrainingState
 
+_FIRST_PROFILED = 10  # step: the first ones trace and compile
+
 
 class Run:
     """Trains a Keras model on any number of devices and machines, with exact resuming.
@@ -199,8 +201,11 @@ class Run:
                     all_callbacks.insert(0, SwapEMAWeights())
                 if self.is_chief:  # after all callbacks that add to the logs
                     all_callbacks.append(HistoryFile(self.path))
+                    profiled = 0  # none
+                    if self.settings.profile:
+                        profiled = (_FIRST_PROFILED, _FIRST_PROFILED + self.settings.profile - 1)
                     board = keras.callbacks.TensorBoard(
-                        self.path / "tensorboard", write_graph=False
+                        self.path / "tensorboard", write_graph=False, profile_batch=profiled
                     )
                     all_callbacks.append(board)
                 all_callbacks.append(state)  # last: its checkpoint marks the epoch as done

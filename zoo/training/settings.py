@@ -230,6 +230,8 @@ class RunSettings(Settings):
     """Steps between additional checkpoints; 0 to disable."""
     checkpoints_kept: int = 3
     """Number of checkpoints to keep; the best one is also kept."""
+    profile: int = 0
+    """Record this many steps, from the tenth on, for TensorBoard's page Profile; 0 to disable."""
 
     LIMITS = Settings.LIMITS | {
         "seed": (0, 2**32 - 1),
@@ -237,6 +239,7 @@ class RunSettings(Settings):
         "checkpoint_minutes": AMOUNT,
         "checkpoint_steps": AMOUNT,
         "checkpoints_kept": COUNT,
+        "profile": AMOUNT,
     }
     NO_EFFECT = frozenset(
         {
@@ -250,6 +253,7 @@ class RunSettings(Settings):
             "checkpoint_minutes",
             "checkpoint_steps",
             "checkpoints_kept",
+            "profile",
         }
     )
 
