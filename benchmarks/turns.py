@@ -11,7 +11,8 @@ With a GPU, all compute on it, in larger batches, which are in its memory before
 A floor is printed with each time: the time for the operations of the case at the rate of a large
 matrix product, or for its bytes at the rate of a large copy, whichever is longer. Both rates are
 measured before the first case. A time of 2.5 times the floor's uses 40 % of what the machine
-reaches.
+reaches. The share of the rate of products that a case uses, its model FLOPs utilization, is printed
+as well: for training on a GPU, it says more than the floor.
 """
 
 import argparse
@@ -44,6 +45,7 @@ COLUMNS = (
     "ms",
     "times the first's (range)",
     "times the floor's",
+    "matrix rate used",
     "difference",
     "memory, MiB",
     "cores",
@@ -114,6 +116,7 @@ def run(file, cases, args):
         for case in cases:
             result = measure(file, case, folder, args.rounds)
             result["floor"] = floor_seconds(case, report["rates"])
+            result["matrix rate"] = report["rates"].get(f"matrix product, {case.precision}")
             report["cases"].append(result)
             print("\n".join(rows(case, result)), flush=True)
     report["load after"] = load()
@@ -251,11 +254,14 @@ def rows(case, result):
                 cells["times the first's (range)"] = f"{median(ratios):.2f} {spread}"
             if result["floor"]:
                 cells["times the floor's"] = f"{seconds / result['floor']:.2g}"
+            if result["matrix rate"] and case.operations:
+                used = case.operations / seconds / result["matrix rate"]
+                cells["matrix rate used"] = f"{used:.0%}"
         yield f"| {' | '.join(cells.values())} |"
     if result["floor"]:
         work = f"floor: {case.operations:.2g} operations, {case.bytes:.2g} bytes"
         speed = f"{case.items / result['floor']:,.4g} {case.unit}/s"
-        yield f"| {case.name} | {work} | {speed} | {1000 * result['floor']:,.4g} |{' |' * 6}"
+        yield f"| {case.name} | {work} | {speed} | {1000 * result['floor']:,.4g} |{' |' * (len(COLUMNS) - 4)}"
 
 
 def answer_turns(file, name):

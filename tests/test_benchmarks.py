@@ -134,9 +134,10 @@ def test_floor():
     assert turns.floor_seconds(case._replace(operations=0), rates) == 0.5
     answer = {"seconds": [3.0, 5.0, 4.0], "cores": 2, "memory": 9, "memory before": 7}
     answer["first run"] = 1.5
-    found = turns.rows(case, {"contenders": {"a": answer}, "floor": 2.0})
-    table = ["a | 0.25 runs/s | 4,000 | 1.00 (1.00 to 1.00) | 2 |  | 9 (+2) | 2.0 | 1.5 |"]
-    table.append("floor: 6e+09 operations, 2e+09 bytes | 0.5 runs/s | 2,000 | | | | | | |")
+    result = {"contenders": {"a": answer}, "floor": 2.0, "matrix rate": 3e9}
+    found = turns.rows(case, result)
+    table = ["a | 0.25 runs/s | 4,000 | 1.00 (1.00 to 1.00) | 2 | 50% |  | 9 (+2) | 2.0 | 1.5 |"]
+    table.append("floor: 6e+09 operations, 2e+09 bytes | 0.5 runs/s | 2,000 | | | | | | | |")
     assert list(found) == [f"|  | {line}" for line in table]
     for compute in turns.CONTENDERS.values():
         compute(folder=None)()
