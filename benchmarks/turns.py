@@ -261,7 +261,8 @@ def rows(case, result):
     if result["floor"]:
         work = f"floor: {case.operations:.2g} operations, {case.bytes:.2g} bytes"
         speed = f"{case.items / result['floor']:,.4g} {case.unit}/s"
-        yield f"| {case.name} | {work} | {speed} | {1000 * result['floor']:,.4g} |{' |' * (len(COLUMNS) - 4)}"
+        empty = " |" * (len(COLUMNS) - 4)
+        yield f"| {case.name} | {work} | {speed} | {1000 * result['floor']:,.4g} |{empty}"
 
 
 def answer_turns(file, name):
