@@ -119,6 +119,22 @@ def test_other_libraries_compute_the_same(case, name, folder):
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
+@pytest.mark.slow
+def test_all_pipelines_run(tmp_path, monkeypatch):
+    benchmark = module("vit_pipeline")
+    monkeypatch.setattr(benchmark, "STEPS", 1)
+    monkeypatch.setattr(benchmark, "JPEGS", 160)
+    cases = benchmark.cases(dataset="digits")
+    benchmark.prepare(tmp_path, [case.settings for case in cases])
+    for case in cases:
+        for name in case.contenders:
+            assert np.isfinite(benchmark.CONTENDERS[name](tmp_path, **case.settings)()).all()
+    answer = {"seconds": [2.0], "cores": 0.5}
+    result = {"name": "alone", "items": 425, "unit": "images", "contenders": {"JPEG": answer}}
+    assert "425 images/s on one core" in benchmark.cores_needed(result)
+    assert "needs 10.0 cores" in benchmark.cores_needed(result)
+
+
 @pytest.mark.ci
 def test_every_benchmark_can_be_imported():
     for path in FOLDER.glob("*.py"):
