@@ -69,6 +69,27 @@ def test_wrong_arguments_end_with_status_2(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+CLOSED = """
+import sys
+from zoo.startup import escape_what_cannot_be_printed
+
+escape_what_cannot_be_printed()
+sys.stdout.flush()
+sys.stderr.flush()
+next(sys.stdin.buffer, None)
+with open(sys.argv[1]) as file:
+    assert file.fileno() > 2
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_may_be_closed(closed):
+    """A file that is opened later does not take the place of one."""
+    command = [sys.executable, "-c", CLOSED, __file__]
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], stdin=subprocess.DEVNULL)
+    assert done.returncode == 0
+
+
 def test_a_file_in_the_place_of_a_text():
     with pytest.raises(UserError, match=r"test_commands.py is a file. For .* pass --file"):
         read_texts(["Good morning.", __file__], None)

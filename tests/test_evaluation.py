@@ -382,6 +382,7 @@ def test_rows_without_a_side_are_counted(tmp_path):
         (["-1", "1"], ["0", "1", "-1"], [2, 1]),
         (["-1"], ["0", "1"], "do not have|does not have"),
         (["3", "1"], ["a", "b", "c", "d"], [3, 1]),
+        ([str(n) for n in (1, 10, 2, 3, 4, 5, 6, 7, 8, 9)], [*"abcdefghij"], [0, 9, *range(1, 9)]),
     ],
 )
 def test_classes_are_found_by_their_names_or_named(names, class_names, numbers):

@@ -11,7 +11,13 @@ _UNNEEDED = ("matplotlib", "sklearn")
 
 
 def escape_what_cannot_be_printed():
-    """Lets `print` escape characters that the encoding of a stream does not have."""
+    """Lets `print` escape characters that the encoding of a stream does not have.
+
+    A stream that is closed, as by ``>&-``, is replaced by an empty one.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # descriptors 0, 1, 2
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -117,6 +117,13 @@ def test_odd_files():
     assert read("a\tb\tc\n")[0] == [("a", "b\tc")], "a text may have tabs"
     with pytest.raises(DataError, match="line 2, has no tab. .* label, tab, text"):
         read("a\tone\nb, two\n")
+    content = 'a, "one, more"\nb, two\n'
+    assert read(content, suffix=".csv")[0] == [("a", "one, more"), ("b", "two")], "spaces"
+    long = [("a", 'one, "' * 50_000), ("b", "two")]  # more than csv reads by default
+    assert read(written(long, ","), suffix=".csv")[0] == long
+    assert read(written(long))[0] == long
+    with pytest.raises(DataError, match="line ends of old Macs"):
+        read("a\tone\rb\ttwo\r")
     with pytest.raises(DataError, match="same number of columns"):
         read("a,one\nb,two, three\n", suffix=".csv")
 
@@ -135,6 +142,12 @@ def test_odd_files():
         ("en\tde", "source target", (0, 1)),
         ("en-US\tpt_BR", "source target", (0, 1)),
         ("id\tEnglish\tSpanish", "source target", (1, 2)),
+        ("reviewText\toverall", "label text", (1, 0)),
+        ("id\tkeyword\ttext\ttarget", "label text", (3, 2)),
+        ("sentence1\tlabel", "label text", (1, 0)),
+        ("English words/sentences\tFrench words/sentences", "source target", (0, 1)),
+        ("text_de\ttext_en", "source target", (0, 1)),
+        ("original\ttranslated", "source target", (0, 1)),
     ],
 )
 def test_headers_are_recognized(header, kinds, places):
@@ -157,6 +170,8 @@ def test_headers_are_recognized(header, kinds, places):
         ("Is it so?\tIst es so?\n", "source target"),
         ("no\tno\n", "source target"),
         ("The source.\tLa fuente.\n", "source target"),
+        ("Is it\tLo es\n", "source target"),
+        ("English please.\tEnglisch, bitte.\n", "source target"),
     ],
 )
 def test_texts_are_not_taken_for_headers(content, kinds):

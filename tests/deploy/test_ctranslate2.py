@@ -120,6 +120,15 @@ def test_translations_are_those_of_the_zoo(exported, beam_size=3):
         np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], atol=1.0)
 
 
+def test_numbers_are_kept(exported):
+    translator, _, driver = exported
+    texts = ["859660709412", "10:30", "", "the cat"]
+    expected = translator.n_best(texts, 2)
+    for mine, other in zip(driver.n_best(texts), expected, strict=True):
+        assert len(mine) == len(other)
+        assert len(mine) == 2 or mine == other
+
+
 def test_other_tokens(tmp_path):
     """Ids of another vocabulary, a language at the beginning of texts, a forced first token."""
     translator = small_translator(num_layers=1)

@@ -21,6 +21,7 @@ from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.shortlist import Shortlist
 from zoo.tasks.translator import Translator
 from zoo.text import EOS_ID, PAD_ID
+from zoo.text.answers import ScoredText
 from zoo.text.encoding import encode_parts, unknown_signs
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
@@ -405,7 +406,7 @@ def printed_lines(capsys, *arguments):
 
 
 def test_each_line_of_several_translations_has_the_number_of_its_text(
-    translator, folder, tmp_path, capsys
+    translator, folder, tmp_path, capsys, monkeypatch
 ):
     """Also after blank texts, which have one."""
     (tmp_path / "texts").write_text("the dog\n\na cat\r\n")
@@ -419,6 +420,11 @@ def test_each_line_of_several_translations_has_the_number_of_its_text(
     texts = ["1.\n2.", "3\t4"]  # in lines of their own
     assert printed_lines(capsys, folder, *texts) == ["1.\\n2.", "3\\t4"]
     assert printed_lines(capsys, folder, texts[0]) == ["1.", "2."]
+    # A model that was trained on targets with line breaks may generate them.
+    answer = [ScoredText("one\ntwo\tthree", 0.0)]
+    monkeypatch.setattr(Translator, "n_best", lambda self, batch, *_, **__: [answer for _ in batch])
+    found = printed_lines(capsys, folder, "--file", tmp_path / "texts")
+    assert {*found} == {"one\\ntwo\tthree"} and len(found) == 3
 
 
 def test_lines_are_answered_as_they_come_and_whatever_the_encoding(folder):

@@ -31,7 +31,7 @@ def _about_model(run_folder, src_lang, tgt_lang):
     for name in ("metrics", "config"):
         path = as_path(run_folder) / f"{name}.json"
         if path.is_file():
-            report[name] = json.loads(path.read_text())
+            report[name] = json.loads(path.read_text("utf-8"))
     return report
 
 

@@ -100,8 +100,12 @@ def translate(
             for text, score in best:
                 if n_best > 1:
                     print(number, f"{score:.4f}", one_line(text), sep="\t")
-                else:
-                    print(one_line(text) if len(texts) > 1 else text)
+                elif len(texts) == 1:
+                    print(text)
+                elif texts:
+                    print(one_line(text))
+                else:  # a line, which may have tabs
+                    print(text.replace("\n", "\\n"))
         sys.stdout.flush()
     if dropped:
         signs = " ".join(sorted(dropped)[:10])

@@ -16,13 +16,15 @@ from zoo.errors import DataError
 # fmt: off
 _WORDS = {  # in the names of columns
     "label": {"label", "labels", "class", "classes", "category", "sentiment", "rating", "stars",
-              "topic", "intent", "emotion", "genre", "polarity", "tag", "tags"},
+              "topic", "intent", "emotion", "genre", "polarity", "tag", "tags", "target", "score",
+              "overall"},
     "text": {"text", "texts", "sentence", "review", "comment", "tweet", "message", "content",
-             "document", "title", "headline", "question", "utterance", "phrase", "description"},
-    "source": {"source", "src"},
-    "target": {"target", "tgt", "trg", "reference", "ref", "translation"},
+             "document", "title", "headline", "question", "utterance", "phrase", "description",
+             "reviews", "sentences", "comments", "tweets", "body", "article", "news", "query"},
+    "source": {"source", "src", "original", "input"},
+    "target": {"target", "tgt", "trg", "reference", "ref", "translation", "translated", "output"},
 }
-_LANGUAGES = {  # as the whole name of a column
+_LANGUAGES = {  # as the name of a column, or its beginning or end: "en_XX", "text_en"
     "ar", "bg", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "he", "hi", "hu", "it", "ja",
     "ko", "lt", "lv", "nl", "no", "pl", "pt", "ro", "ru", "sk", "sl", "sv", "tr", "uk", "vi", "zh",
     "deu", "eng", "fra", "fre", "ger", "ita", "por", "rus", "spa", "zho",
@@ -31,6 +33,7 @@ _LANGUAGES = {  # as the whole name of a column
 }
 # fmt: on
 _MOST_WORDS = 3  # in the name of a column
+_CAMEL_CASE = re.compile("(?<=[a-z])(?=[A-Z0-9])")  # between the words of a name
 _QUOTED = re.compile(r'(?:^|(?<=[\t\n]))"([^"]*(?:""[^"]*)*)"(?=[\t\r\n]|\Z)')
 _NUMBERS = re.compile(r"[-+.\d\s]*")
 
@@ -140,18 +143,21 @@ def written_by_csv(lines):
 
 def _rows_of_csv_file(path, lines):
     """The rows of a CSV file, if all have the same number of columns, of two or more; or None."""
-    for delimiter in (",", ";"):
+    # Some write a space after each comma, also before quotes.
+    for delimiter, has_spaces in ((",", False), (",", True), (";", False), (";", True)):
         with contextlib.suppress(DataError):
-            rows = [(number, row) for number, row in _csv_rows(path, lines, delimiter) if row]
+            found = _csv_rows(path, lines, delimiter, skipinitialspace=has_spaces)
+            rows = [(number, row) for number, row in found if row]
             widths = {len(row) for _, row in rows}
             if len(widths) == 1 and widths != {1}:
                 return rows
     return None
 
 
-def _csv_rows(path, lines, delimiter):
+def _csv_rows(path, lines, delimiter, **options):
     """Yields the number of its last line and the columns of each row."""
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    csv.field_size_limit(max(csv.field_size_limit(), sum(map(len, lines))))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, **options)
     try:
         for row in reader:
             yield reader.line_num, row
@@ -161,10 +167,10 @@ def _csv_rows(path, lines, delimiter):
 
 def _header(rows, first, second):
     """The places of two columns in the first row, if it names them; or None."""
-    names = [name.strip().casefold() for name in rows[0]] if rows else []
+    names = [_CAMEL_CASE.sub("_", name.strip()).casefold() for name in rows[0]] if rows else []
     of_first = _named(names, first)
     of_second = [place for place in _named(names, second) if place not in of_first[:1]]
-    languages = [n for n, name in enumerate(names) if re.split("[-_]", name)[0] in _LANGUAGES]
+    languages = [place for place, name in enumerate(names) if _is_language(name)]
     if of_first and of_second:
         places = (of_first[0], of_second[0])
     elif first == "label" and of_first[:1] == [0] and names[0] in _WORDS[first]:
@@ -178,6 +184,14 @@ def _header(rows, first, second):
     if first == "label" and names[place] in labels:
         return None
     return places
+
+
+def _is_language(name):
+    """Whether a name is that of a language, as "en-US", "text_en" or "English sentence"."""
+    first, *_, last = re.split("[-_]", f"{name}_{name}")
+    word, *others = re.findall("[^\\W_]+", name) or [""]
+    is_word = len(word) > 3 and len(others) < _MOST_WORDS
+    return bool({first, last} & _LANGUAGES) or (is_word and word in _LANGUAGES)
 
 
 def _named(names, kind):

@@ -24,6 +24,10 @@ def read_lines(path):
             for number, line in enumerate(lines, start=1):
                 if number == 1 and b"\0" in line[:4]:
                     raise DataError(f"{path} is UTF-16 or binary. Convert it to text in UTF-8.")
+                if number == 1 and line.count(b"\r") > 1 and not line.endswith(b"\n"):
+                    raise DataError(
+                        f"{path} has line ends of old Macs, CR. Convert it to line ends LF or CRLF."
+                    )
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
@@ -142,9 +146,11 @@ def _places(rows, key, class_of):
     hashes = [_hash(first, key) / 2**64 for first, _ in rows]
     if class_of is None:
         return hashes
+    counts = collections.Counter(class_of(second) for _, second in rows)
     classes = {}
-    for (_, second), number in zip(rows, hashes):
-        classes.setdefault(number, class_of(second))
+    for (_, second), number in zip(rows, hashes):  # of a text with several classes, the rarest
+        both = [class_of(second), classes.get(number, class_of(second))]
+        classes[number] = min(both, key=lambda one: (counts[one], one))
     sizes = collections.Counter(classes.values())
     ranks = collections.Counter()
     places = {}  # the texts of a class are spread evenly over 0 to 1

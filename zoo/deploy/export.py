@@ -276,5 +276,5 @@ def _source(model):
     for name in ("metrics", "config"):
         file = run_folder / f"{name}.json"
         if file.is_file():
-            source[name] = json.loads(file.read_text())
+            source[name] = json.loads(file.read_text("utf-8"))
     return source

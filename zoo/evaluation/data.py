@@ -95,13 +95,15 @@ def _matched(names, class_names):
     numbers = _numbers(names, class_names)
     if None not in numbers:
         return numbers, ()
-    if all(name.isdecimal() and int(name) < len(class_names) for name in names):
+    are_decimal = all(name.isdecimal() for name in names)
+    if are_decimal and all(int(name) < len(class_names) for name in names):
         return [int(name) for name in names], ()
     if len(names) == len(class_names) and {*numbers} == {None}:
-        pairs = list(zip(names, class_names))[:3]
+        order = sorted(range(len(names)), key=lambda n: int(names[n]) if are_decimal else n)
+        pairs = [(names[place], name) for place, name in zip(order, class_names)][:3]
         examples = ", ".join(f"{name} is {class_name}" for name, class_name in pairs)
         note = f"Classes are matched by their order: {examples}. Check this."
-        return range(len(names)), (note,)
+        return np.argsort(order).tolist(), (note,)
     return None, ()
 
 

@@ -11,12 +11,18 @@ From Python, with this folder on the path:
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 
 import ctranslate2
 import sentencepiece
-from layout import join_sentences, split_sentences, without_numbers  # the file beside this one
+from layout import (
+    has_letter,
+    join_sentences,
+    split_sentences,
+    without_numbers,
+)  # the file beside this one
 
 
 class Translator:
@@ -58,7 +64,7 @@ class Translator:
         """Translates texts as they are; the defaults of the options are in export.json.
 
         Args:
-            texts: list of str; a blank text has one translation.
+            texts: list of str; a text that is blank, or is kept as a number, has one translation.
             n_best: number of translations.
             beam_size: beam size, at least `n_best`.
             length_penalty: length penalty.
@@ -107,11 +113,12 @@ class Translator:
         )
         answers = []
         for text, result in zip(texts, results):
-            if text.strip():
+            is_kept = self.search["keep_numbers"] and not has_letter(text)
+            if text.strip() and not is_kept:
                 found = zip(result.hypotheses, result.scores)
                 answers.append([(self._text(tokens), score) for tokens, score in found])
             else:
-                answers.append([("", 0.0)])
+                answers.append([(text if is_kept else "", 0.0)])
         return answers
 
     def _text(self, tokens):
@@ -141,6 +148,9 @@ def main():
         )
         for translation in translations:
             print(translation)
+        sys.stdout.flush()
+    except BrokenPipeError:  # of `python translate.py < FILE | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ValueError as error:
         parser.exit(2, f"error: {error}\n")
 
