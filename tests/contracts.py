@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo import compat
+from zoo import compat, kernels
 from zoo.layers.config import ConfigMixin
 
 SIZES = {"embed_dim": 16, "num_heads": 2, "num_layers": 2}  # of small models
@@ -320,24 +320,56 @@ def check_all_is_built(case):
     assert [part.path for part in compat.all_layers(layer) if not part.built] == []
 
 
-def check_empty_batch(case):
-    """The output for no rows has no rows, on TensorFlow: other backends refuse some of them."""
+def check_empty(case, monkeypatch):
+    """No rows, and a length of 0 on the free axes: the shape is that of any other number.
+
+    Eagerly, and in graphs of unknown lengths with kernels and without; gradients are finite.
+    """
+    layer = case.make()
+    run(case, layer)
+    free = dict(zip(map(id, keras.tree.flatten(case.inputs)), case.free))
+
+    def with_lengths(make):
+        return keras.tree.map_structure(lambda array: make(array, free[id(array)]), case.inputs)
+
+    all_empty = [with_lengths(lambda array, axes: array[:0])]
+    if any(case.free):
+        all_empty.append(with_lengths(lambda array, axes: _empty(array, axes)))
+        all_empty.append(with_lengths(lambda array, axes: _empty(array, (0, *axes))))
+    for empty in all_empty:
+        shapes = keras.tree.map_structure(lambda array: array.shape, empty)
+        assert tuple(layer(*empty).shape) == tuple(layer.compute_output_shape(*shapes))
     if keras.backend.backend() != "tensorflow":
         return
-    layer = case.make()
-    expected = run(case, layer).shape
-    rows = keras.tree.map_structure(lambda array: array[:0], case.inputs)
-    for training in {False, EAGERLY}:  # JAX takes no rows of none, as PatchDropout does in training
-        found = run(case._replace(inputs=rows), layer, training=training).shape
-        assert found[0] == 0 and (training or found[1:] == expected[1:])
+    import tensorflow as tf
+
+    def step(*inputs):
+        with tf.GradientTape() as tape:
+            outputs = layer(*inputs, training=True)
+            loss = tf.reduce_sum(tf.cast(outputs, "float32") ** 2)
+        return outputs, tape.gradient(loss, layer.trainable_variables)
+
+    unknown = with_lengths(
+        lambda array, axes: tf.TensorSpec(
+            [None if axis in (0, *axes) else side for axis, side in enumerate(array.shape)],
+            array.dtype,
+        )
+    )
+    steps = [step]
+    for enabled in (True, False):
+        monkeypatch.setattr(kernels, "enabled", enabled)
+        steps.append(tf.function(step, input_signature=unknown))
+        steps[-1].get_concrete_function()
+    for empty in all_empty:
+        for compute in steps:
+            outputs, gradients = compute(*empty)
+            assert outputs.shape[0] == keras.tree.flatten(empty)[0].shape[0]
+            for gradient in gradients:
+                assert gradient is None or np.isfinite(tf.convert_to_tensor(gradient)).all()
 
 
-def check_empty_sequences(case):
-    """For sequences without tokens the output has none, but all rows."""
-    layer = case.make()
-    expected = run(case, layer).shape
-    empty = [array[:, :0] for array in case.inputs]
-    assert tuple(layer(*empty).shape) == (expected[0], 0, *expected[2:])
+def _empty(array, axes):
+    return array[tuple(slice(0 if axis in axes else None) for axis in range(array.ndim))]
 
 
 def check_channels_stay_last(case):

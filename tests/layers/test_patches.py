@@ -84,9 +84,9 @@ def test_patch_dropout_needs_a_known_number_of_patches_in_training():
         return PatchDropout(0.5, num_prefix_tokens=3, seed=0)(x, training=training)
 
     x = np.ones((2, 3, 4), "float32")
-    np.testing.assert_array_equal(numpy(call(x, training=False)), x)
-    with pytest.raises(ValueError, match=r"shape \(2, 3, 4\), num_prefix_tokens=3"):
-        call(x)
+    for training in (False, True):  # there is nothing to drop
+        np.testing.assert_array_equal(numpy(call(x, training=training)), x)
+    assert PatchDropout(0.5)(x[:, :0], training=True).shape == (2, 0, 4)
     assert call(keras.Input((5, 4)), training=False).shape == (None, 5, 4)
     with pytest.raises(ValueError, match="known number of patches"):
         PatchDropout(0.5).call(keras.KerasTensor((2, None, 4)), training=True)

@@ -129,7 +129,6 @@ def test_help_describes_every_argument(model, build, settings):
     [
         contracts.check_every_weight_learns,
         contracts.check_all_is_built,
-        contracts.check_empty_batch,
     ],
     ids=lambda check: check.__name__,
 )
@@ -269,6 +268,14 @@ def test_quantized_by_keras(case, tmp_path):
     assert dtypes.count("int8") >= kernels > 0
     found = ops.convert_to_numpy(model(*case.inputs))
     np.testing.assert_allclose(found, expected, atol=0.2 * np.abs(expected).max())
+
+
+@pytest.mark.ci
+@each_class
+def test_empty(case, monkeypatch):
+    """No rows, and no tokens; images always have patches."""
+    lengths = [(1,) if array.ndim == 2 else () for array in keras.tree.flatten(case.inputs)]
+    contracts.check_empty(shallow(case)._replace(free=lengths), monkeypatch)
 
 
 @each_class

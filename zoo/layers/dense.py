@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from zoo import compat, kernels
+from zoo.layers.shapes import sides
 
 
 class _QuantizedLikeKeras:
@@ -75,8 +76,8 @@ def apply_to_matrix(function, x, **kwargs):
 
     TensorFlow fuses the product, the bias and the activation of a matrix only.
     """
-    batch, *lengths = ops.shape(x)[:-1]
+    batch, *lengths, _ = sides(x)
     if not lengths or None in lengths:  # a matrix already, or a `keras.Input`
         return function(x, **kwargs)
     rows = function(ops.reshape(x, (-1, x.shape[-1])), **kwargs)
-    return ops.reshape(rows, (batch, *lengths, rows.shape[-1]))  # -1 would be 1 for a length of 0
+    return ops.reshape(rows, (batch, *lengths, rows.shape[-1]))

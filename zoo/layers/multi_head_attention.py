@@ -17,6 +17,7 @@ from zoo.layers.dropout import Dropout
 from zoo.layers.linear_attention import linear_attention, linear_attention_weights
 from zoo.layers.masks import attention_mask
 from zoo.layers.rotary import rotate
+from zoo.layers.shapes import sides
 
 ATTENTION = {
     "softmax": scaled_dot_product_attention,
@@ -119,15 +120,15 @@ class _MultiHead(SameLengthLayer):
         return [self._heads(part, self.num_heads) for part in parts]
 
     def _heads(self, x, count):
-        length = ops.shape(x)[1]
-        x = ops.reshape(x, (-1, length, count, x.shape[-1] // count))  # [B, T, count, D]
+        batch, length, width = sides(x)
+        x = ops.reshape(x, (batch, length, count, width // count))  # [B, T, count, D]
         return ops.transpose(x, (0, 2, 1, 3))  # [B, count, T, D]
 
     def _join_heads(self, heads):
         """[B, H, T, value_dim] to [B, T, H·value_dim]."""
-        length = ops.shape(heads)[2]
+        batch, _, length, _ = sides(heads)
         x = ops.transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
-        return ops.reshape(x, (-1, length, self._value_width))  # [B, T, H·value_dim]
+        return ops.reshape(x, (batch, length, self._value_width))  # [B, T, H·value_dim]
 
 
 @keras.saving.register_keras_serializable("zoo")

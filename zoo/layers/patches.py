@@ -11,6 +11,7 @@ from keras import ops
 
 from zoo.errors import check_at_least_1
 from zoo.layers.config import ConfigMixin
+from zoo.layers.shapes import sides
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -36,9 +37,7 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
 
     def call(self, images):
         patch_grid(images.shape[1:3], self.patch_size)
-        batch, height, width, channels = ops.shape(images)
-        if isinstance(height, int) and isinstance(width, int):
-            batch = -1  # with unknown sides, -1 would turn an indivisible image into more examples
+        batch, height, width, channels = sides(images)
         size = self.patch_size
         rows = height // size
         columns = width // size
@@ -111,7 +110,7 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
 
     Raises:
         ValueError: if `rate` is not in [0, 1); on a call in training, if the number of patches is
-            unknown or 0.
+            unknown.
     """
 
     def __init__(self, rate, num_prefix_tokens=0, seed=None, **kwargs):
@@ -129,13 +128,15 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
             return x
         prefix = self.num_prefix_tokens
         _, length, width = x.shape
-        if length is None or length <= prefix:
+        if length is None:
             raise ValueError(
                 "PatchDropout needs a known number of patches in training. Received: tokens of "
                 f"shape {tuple(x.shape)}, num_prefix_tokens={prefix}."
             )
-        batch = ops.shape(x)[0]
         patches = length - prefix
+        if patches <= 0:
+            return x
+        batch = ops.shape(x)[0]
         count = max(1, round((1 - self.rate) * patches))
         scores = keras.random.uniform((batch, patches), seed=self.seed_generator)
         _, kept = ops.top_k(scores, count, sorted=False)  # [B, count]

@@ -139,10 +139,12 @@ def linear_recurrence(factor, added, levels=4):
         _, cells = _scan(factor, added)
         return cells
     batch, count, _, width = ops.shape(added)
-    parts = -(-length // CHUNK_SIZE)
+    factor = split_into_chunks(factor, CHUNK_SIZE)
+    added = split_into_chunks(added, CHUNK_SIZE)
+    parts = ops.shape(added)[2]
     rows = (batch, count * parts, CHUNK_SIZE, width)
-    factor = ops.reshape(split_into_chunks(factor, CHUNK_SIZE), rows)
-    added = ops.reshape(split_into_chunks(added, CHUNK_SIZE), rows)
+    factor = ops.reshape(factor, rows)
+    added = ops.reshape(added, rows)
     # The padding by zeros comes after all tokens, so that it changes none of them.
     decay, cells = _scan(factor, added)  # decay: the product of the factors since the chunk began
     # The last cells of the chunks are a recurrence of the same kind.
