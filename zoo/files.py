@@ -12,6 +12,7 @@ from zoo.errors import CheckpointError, UserError
 
 _MAX_RATIO = 10  # of the content of a file and its size
 _MAX_SMALL = 2**28  # that any file may have
+_MAX_TEXT = 2**26  # bytes of metadata or a vocabulary
 PARTIAL = "partial."  # prefix of a file or folder that is being written
 
 
@@ -83,6 +84,11 @@ def atomic(path):
         _remove(partial)
 
 
+def max_content(path):
+    """Returns how many bytes or values a file, a `pathlib.Path`, may have when it is unpacked."""
+    return _MAX_RATIO * path.stat().st_size + _MAX_SMALL
+
+
 def check_unpacked(path, size):
     """Raises `CheckpointError` if a file has far more content than its own size.
 
@@ -92,17 +98,40 @@ def check_unpacked(path, size):
         path: `pathlib.Path` of the file.
         size: number of bytes that it is unpacked to, or of the values in it.
     """
-    most = _MAX_RATIO * path.stat().st_size + _MAX_SMALL
+    most = max_content(path)
     if size > most:
         raise CheckpointError(
             f"{path} would be unpacked to {size:,} bytes or values, more than the {most:,} that a "
-            "file of its size may have. If you trust it, save its weights without compression."
+            "file of its size may have. If you trust it, save it without compression."
         )
 
 
 def check_archive(path, archive):
     """Raises `CheckpointError` if a `zipfile.ZipFile` fails `check_unpacked`."""
     check_unpacked(path, sum(entry.file_size for entry in archive.infolist()))
+
+
+def read_text(path, errors="strict"):
+    """Reads a UTF-8 file, a `pathlib.Path`; raises `CheckpointError` if it has more than 64 MiB."""
+    size = path.stat().st_size
+    if size > _MAX_TEXT:
+        raise CheckpointError(
+            f"{path} has {size:,} bytes, more than the {_MAX_TEXT:,} it may have."
+        )
+    return path.read_text(encoding="utf-8-sig", errors=errors)
+
+
+def read_json(path, default=None):
+    """Reads a JSON object as a dict; without such a file, returns `default` unless it is None."""
+    if default is not None and not path.is_file():
+        return default
+    try:
+        content = json.loads(read_text(path))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} does not contain a JSON object.")
+    return content
 
 
 def write_text(path, text):
@@ -158,9 +187,9 @@ def _sync(path):
 def stored_config(folder):
     """Reads the settings in ``config.json``; None if a run has not written it."""
     try:
-        content = json.loads((folder / "config.json").read_text())
+        content = read_json(folder / "config.json")
         if "environment" not in content:  # the file of a published model, for instance
             return None
         return dict(content["config"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None

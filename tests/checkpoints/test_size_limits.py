@@ -1,6 +1,7 @@
 """What is far larger than its file is refused before it is unpacked or built."""
 
 import contextlib
+import gzip
 import json
 import zipfile
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import zoo
+from tests.checkpoints import test_metadata
 from tests.checkpoints.test_marian import write
 from tests.checkpoints.test_tensors import GOLDENS
 from tests.checkpoints.test_text_checkpoints import folder_of
@@ -22,6 +24,8 @@ from tests.deploy.small_models import (
 from zoo import files
 from zoo.checkpoints import CheckpointError
 from zoo.checkpoints.tensor_files import read_file
+from zoo.commands.info import info
+from zoo.data.text_rows import read_lines
 
 KINDS = (small_classifier, small_text_classifier, small_translator, small_generator)
 
@@ -58,6 +62,9 @@ def test_a_run_with_a_config_of_a_huge_model(make, tmp_path, monkeypatch):
         ("ff_dim", 10**7),
         (vocab, 10**9),
         ("num_layers", "many"),
+        ("input_shape", [10**9, 10**9, 3]),
+        ("input_shape", [10_000, 10_000, 3]),
+        ("patch_size", 10_000),
     ):
         if name not in config["config"]:
             continue
@@ -151,3 +158,65 @@ def test_nested_metadata(depth, tmp_path):
             zoo.load(folder, num_classes=0)
             assert depth == 500
         path.write_text(text)
+
+
+@pytest.mark.parametrize("make", test_metadata.SETTINGS)
+def test_large_metadata(make, tmp_path, monkeypatch):
+    """Any file of text may have 64 MiB."""
+    folder = make(tmp_path)
+    zoo.load(folder)
+    monkeypatch.setattr(files, "_MAX_TEXT", 10**6)
+    large = []
+    for path in folder.iterdir():
+        if path.suffix in (".json", ".txt"):
+            text = path.read_text()
+            path.write_text(text + "\n" * 10**6)
+            with contextlib.suppress(CheckpointError):  # or it is not used
+                zoo.load(folder)
+                continue
+            with pytest.raises(CheckpointError, match=rf"{path.name} has .* more than the 1,000,0"):
+                zoo.load(folder)
+            large.append(path.name)
+            path.write_text(text)
+    assert "config.json" in large and len(large) > 1 or make is test_metadata.timm
+
+
+@pytest.mark.parametrize("name", ["size", "crop_size"])
+def test_a_huge_size_of_images(name, tmp_path):
+    folder = test_metadata.vit(tmp_path)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "size": 10**9, name: 10**9}))
+    with pytest.raises(CheckpointError, match="from 1 to 16,384 pixels"):
+        zoo.load(folder)
+
+
+def test_a_huge_size_of_images_in_a_run(tmp_path):
+    small_classifier().save(tmp_path)
+    path = tmp_path / "classifier.json"
+    text = path.read_text()
+    for name, value in (("image_size", [10**9, 10**9]), ("resize", 10**9)):
+        description = json.loads(text)
+        description["preprocessing"][name] = value
+        path.write_text(json.dumps(description))
+        with pytest.raises(CheckpointError, match=f"from 1 to 16,384 pixels. Received: {name}"):
+            zoo.load(tmp_path)
+
+
+def test_info_of_nested_metrics(tmp_path, capsys):
+    small_classifier().save(tmp_path)
+    metrics = tmp_path / "metrics.json"
+    metrics.write_text('{"a": ' + "[" * 200 + "]" * 200 + "}")
+    info(tmp_path)
+    metrics.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(CheckpointError, match="metrics.json is not JSON: maximum recursion"):
+        info(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"a" * 10**7, b"a b\n" * 10**6], ids=["one line", "lines"])
+def test_texts_that_expand(content, tmp_path, small_limit):
+    path = tmp_path / "corpus.gz"
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises(CheckpointError, match="corpus.gz would be unpacked to 1,.* more than the"):
+        list(read_lines(path))
+    path.write_bytes(content)
+    assert b"".join(line.encode() for line in read_lines(path)) == content

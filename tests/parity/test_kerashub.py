@@ -1,5 +1,7 @@
 """Presets of KerasHub give the logits and the pixels of keras-hub, and positions those of T5."""
 
+import json
+
 import keras
 import keras_hub
 import numpy as np
@@ -58,6 +60,21 @@ def test_logits(family, settings, tmp_path):
     np.testing.assert_allclose(zoo.load(tmp_path).model(images), expected, atol=TOLERANCE)
     (tmp_path / "task.weights.h5").unlink()
     with pytest.raises(CheckpointError, match="no task.weights.h5, the weights of its head"):
+        zoo.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, value", [("num_layers", 900), ("hidden_dim", 10**6), ("image_shape", [10**9, 10**9, 3])]
+)
+@pytest.mark.parametrize("file", ["config.json", "task.json"])
+def test_a_config_of_a_huge_model(file, name, value, tmp_path, monkeypatch):
+    classifier("ViT").save_to_preset(tmp_path)
+    monkeypatch.setattr(keras_hub.models.ImageClassifier, "from_preset", pytest.fail)
+    content = json.loads((tmp_path / file).read_text())
+    backbone = content if file == "config.json" else content["config"]["backbone"]
+    backbone["config"][name] = value
+    (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="must be|does not fit the model that its metadata"):
         zoo.load(tmp_path)
 
 

@@ -4,6 +4,7 @@ import concurrent.futures
 import math
 import pathlib
 import re
+import time
 import tracemalloc
 
 import grpc
@@ -17,6 +18,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from tests.server import toys
 from tests.server.conftest import MAX_BODY
+from zoo.server import grpc_service
 from zoo.server.errors import RequestError
 from zoo.server.grpc_service import _check, _read
 
@@ -273,6 +275,29 @@ def test_messages_that_do_not_come_shut_nobody_out():
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         answer = stub.Predict(request("toy", x=[1.0]), timeout=30)
         assert tf.make_ndarray(answer.outputs["y"]).tolist() == [10.0]
+        wait.set_result(None)
+
+
+def test_silent_clients_make_room_for_others(monkeypatch):
+    """Of eight that are received at once; as long as a place is free, they are not hurried."""
+    monkeypatch.setattr(grpc_service, "_SILENT_SECONDS", 0.3)
+    address = f"127.0.0.1:{toys.free_port()}"
+    with (
+        toys.running([toys.python_model()], grpc_address=address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        silent = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        wait = concurrent.futures.Future()
+        calls = [silent.future(iter(wait.result, None), timeout=30) for _ in range(7)]
+        time.sleep(1)
+        assert not any(call.done() for call in calls)
+        calls += [silent.future(iter(wait.result, None), timeout=30) for _ in range(9)]
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        answer = stub.Predict(request("toy", x=[1.0]), timeout=5)
+        assert tf.make_ndarray(answer.outputs["y"]).tolist() == [10.0]
+        ended = [call for call in calls if call.done()]
+        assert ended and all(call.code() == grpc.StatusCode.UNAVAILABLE for call in ended)
+        assert "No message came within 0.3 s" in ended[0].details()
         wait.set_result(None)
 
 

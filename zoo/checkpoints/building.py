@@ -57,5 +57,6 @@ def create_model(create, tensors, arguments, options):
         if name in options and name not in arguments:
             raise ValueError(f"{name} is not an option of this model")
     arguments = {**arguments, **options}
-    check_size(tensors.path, arguments, sum(map(math.prod, tensors.shapes.values())))
+    sizes = {**arguments, "input_shape": None}  # patches and positions are adapted to the option
+    check_size(tensors.path, sizes, sum(map(math.prod, tensors.shapes.values())))
     return create(**arguments)

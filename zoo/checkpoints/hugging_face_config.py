@@ -1,6 +1,5 @@
 """Metadata in Hugging Face's folders: config.json and preprocessor_config.json."""
 
-import json
 import re
 import warnings
 
@@ -9,6 +8,7 @@ import numpy as np
 from zoo.checkpoints.unsupported import unsupported_settings
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError
+from zoo.files import read_json
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -51,19 +51,6 @@ _NO_EFFECT = (  # settings that do not affect pixels
     r"_.*|.*_type|.*_class|do_convert_rgb|default_to_square|(input_)?data_format|device"
     r"|return_tensors|disable_grouping|image_seq_length"
 )
-
-
-def read_json(path, default=None):
-    """Reads a JSON object as a dict; without such a file, returns `default` unless it is None."""
-    if default is not None and not path.is_file():
-        return default
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} does not contain a JSON object.")
-    return content
 
 
 def check_downloaded(folder, *names):

@@ -10,6 +10,7 @@ import json
 from zoo.checkpoints.hugging_face_config import check_downloaded, check_settings, read_json
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError, needed
+from zoo.files import read_text
 from zoo.text.library_tokenizer import LibraryTokenizer, check_kind
 
 _FILE = "tokenizer.json"
@@ -103,7 +104,7 @@ def _content(folder, file, read_files):
     """Returns the content of tokenizer.json; in an older folder, that of `read_files(folder)`."""
     path = folder / _FILE
     if path.is_file():
-        library = _by_library(path, needed("tokenizers").Tokenizer.from_file, str(path))
+        library = _by_library(path, needed("tokenizers").Tokenizer.from_str, read_text(path))
     elif (folder / file).is_file():
         library = read_files(folder)
     else:
@@ -217,4 +218,4 @@ def _with_control(folder, content, config, names):
 
 
 def _lines(path):
-    return path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    return read_text(path).removesuffix("\n").split("\n")

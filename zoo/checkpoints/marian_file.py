@@ -17,6 +17,7 @@ import numpy as np
 from zoo.checkpoints.tensor_files import npz_entries
 from zoo.checkpoints.tensors import Tensors
 from zoo.errors import CheckpointError, needed
+from zoo.files import read_text
 
 SETTINGS = "special:model.yml"
 _VERSION = struct.pack("<Q", 1)
@@ -68,7 +69,7 @@ def read_yaml(path, text=None):
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         if text is None:
-            text = path.read_text(encoding="utf-8-sig")
+            text = read_text(path)
         depth = 0
         for event in yaml.parse(text, loader):
             if isinstance(event, yaml.CollectionStartEvent):

@@ -12,7 +12,7 @@ import zipfile
 
 from zoo.checkpoints.marian_file import read_yaml, reader
 from zoo.errors import CheckpointError
-from zoo.files import check_archive
+from zoo.files import check_archive, read_text
 from zoo.tasks.task import MODEL_FILE
 
 MODELS = ("*.npz", "*.bin", "*.bin.gz")
@@ -83,7 +83,7 @@ def _configs(folder):
     for file in sorted(folder.glob("*.yml")):
         if not file.is_file():
             continue
-        text = file.read_text(encoding="utf-8-sig", errors="replace")
+        text = read_text(file, errors="replace")
         if re.search("^models *:", text, re.MULTILINE):
             config = read_yaml(file, text)
             for name in ("models", "vocabs"):

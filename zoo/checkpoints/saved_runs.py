@@ -1,7 +1,5 @@
 """Loads run directories; a Vision Transformer also with other arguments."""
 
-import json
-
 import h5py
 
 from zoo.checkpoints import keras_file
@@ -10,7 +8,7 @@ from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import assign_adapted, create_vit
 from zoo.errors import UserError
-from zoo.files import stored_config
+from zoo.files import read_json, stored_config
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.encoder import ImageEncoder, TextEncoder
@@ -35,7 +33,7 @@ def load(folder, options):
             f"options other than {taken}. Others are for Vision Transformers and published "
             f"weights. Received: {', '.join(sorted(options.keys() - {'dtype'}))}."
         )
-    description = json.loads((folder / task.description_file).read_text())
+    description = read_json(folder / task.description_file)
     return _changed_vit(folder, config["config"], description, options)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from zoo.checkpoints.building import HEADS, create_model, head_classes
 from zoo.checkpoints.mapping import Source, assign, changed
+from zoo.data.preprocessing import MAX_SIDE
 from zoo.errors import CheckpointError
 from zoo.layers import LearnedPositions, patch_grid
 from zoo.models.vit import vit
@@ -16,7 +17,6 @@ from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.encoder import ImageEncoder
 
 HEAD_LAYERS = ("head", "distillation_head")
-MAX_SIDE = 8192  # of images, in pixels
 
 
 def vit_classifier(tensors, table, arguments, preprocessing, options, names=None, ignored=()):

@@ -17,6 +17,7 @@ from zoo.commands.shared import (
     flag,
     load,
 )
+from zoo.files import read_json
 
 
 def export(
@@ -72,7 +73,7 @@ def export(
         dynamic_size=dynamic_size,
         overwrite=overwrite,
     )
-    about = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
+    about = read_json(folder / DESCRIPTION_FILE)
     print(f"{about['kind']}, {about['format']}, {about['bytes'] / 1e6:.1f} MB")
     print(f"compared with the original model: {json.dumps(about['checked'])}")
     print(f"usage: {folder / 'README.md'}")

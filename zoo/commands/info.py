@@ -5,7 +5,7 @@ import json
 from tyro.conf import Positional
 
 from zoo.commands.shared import RUN_HELP, SourceLanguage, TargetLanguage, flag, load
-from zoo.files import as_path
+from zoo.files import as_path, read_json
 from zoo.startup import import_tensorflow_quietly
 
 
@@ -31,7 +31,7 @@ def _about_model(run_folder, src_lang, tgt_lang):
     for name in ("metrics", "config"):
         path = as_path(run_folder) / f"{name}.json"
         if path.is_file():
-            report[name] = json.loads(path.read_text("utf-8"))
+            report[name] = read_json(path)
     return report
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from zoo.data.image_files import ImageError, accepted, decoded, read_file, read_image
 
+MAX_SIDE = 2**14  # of images after resizing, in pixels
 _CROP_RATIOS = (3 / 4, 4 / 3)  # width / height of random crops
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic"}  # of `tf.raw_ops.ScaleAndTranslate`
 
@@ -34,7 +35,8 @@ class ImagePreprocessing:
         antialias: whether to use an antialiasing filter when images shrink, as Pillow does.
 
     Raises:
-        ValueError: if `mean` or `std` has another number of values than `channels`.
+        ValueError: if `mean` or `std` has another number of values than `channels`, or a side is
+            not from 1 to 16,384 pixels.
     """
 
     image_size: tuple[int, int]
@@ -46,6 +48,13 @@ class ImagePreprocessing:
     antialias: bool = True
 
     def __post_init__(self):
+        for name in ("image_size", "resize"):
+            sides = np.ravel(getattr(self, name) or 1)
+            if not all(0 < side <= MAX_SIDE for side in sides):
+                raise ValueError(
+                    f"The sides of images must be from 1 to {MAX_SIDE:,} pixels. Received: "
+                    f"{name}={getattr(self, name)}."
+                )
         for name in ("mean", "std"):
             values = getattr(self, name)
             valid = all(isinstance(value, numbers.Real) for value in values)

@@ -3,24 +3,30 @@
 import collections
 import gzip
 import hashlib
+import io
 import unicodedata
 import zlib
 from typing import NamedTuple
 
 from zoo.errors import DataError
-from zoo.files import as_path
+from zoo.files import as_path, check_unpacked, max_content
 
 _MAX_HELD_OUT = 2000  # approximate maximum number of rows, for validation and test each
 
 
 def read_lines(path):
     """Yields the lines of a UTF-8 file, which may be compressed by gzip."""
+    path = as_path(path)
     try:
-        with open(as_path(path), "rb") as file:
+        with open(path, "rb") as file:
             is_gzip = file.peek(2)[:2] == b"\x1f\x8b"
             # Text mode would also split at a lone carriage return, and could not report the line
             # number of a decoding error.
-            lines = gzip.GzipFile(fileobj=file) if is_gzip else file
+            lines = file
+            if is_gzip:
+                content = gzip.GzipFile(fileobj=file).read(max_content(path) + 1)
+                check_unpacked(path, len(content))
+                lines = io.BytesIO(content)
             for number, line in enumerate(lines, start=1):
                 if number == 1 and b"\0" in line[:4]:
                     raise DataError(f"{path} is UTF-16 or binary. Convert it to text in UTF-8.")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from zoo.deploy.readme import readme
 from zoo.errors import ExportError, as_number
-from zoo.files import as_path, check_utf8, printable
+from zoo.files import as_path, check_utf8, printable, read_json
 from zoo.layers.quantization import quantization_mode
 from zoo.models.vit import ViT
 from zoo.tasks.classifier import Classifier, EncodedTextTask, ImageTask
@@ -276,5 +276,5 @@ def _source(model):
     for name in ("metrics", "config"):
         file = run_folder / f"{name}.json"
         if file.is_file():
-            source[name] = json.loads(file.read_text("utf-8"))
+            source[name] = read_json(file)
     return source

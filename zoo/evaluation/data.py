@@ -226,7 +226,7 @@ def read_labels(path, count):
         labels = [np.ravel(row).astype(int).tolist() for row in rows]
         if any(number < 0 for row in labels for number in row):
             raise ValueError("one is negative")
-    except (OverflowError, TypeError, ValueError) as error:
+    except (OverflowError, RecursionError, TypeError, ValueError) as error:
         raise DataError(f"The labels in {path} must be class numbers: {error}.") from None
     if len(labels) != count:
         raise DataError(f"{path} has labels of {len(labels):,} images, the data {count:,} images.")

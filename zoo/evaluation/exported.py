@@ -1,14 +1,12 @@
 """SavedModels that `zoo.export` wrote, as models to evaluate."""
 
-import json
-
 import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import UserError, needed
-from zoo.files import as_path, without_pattern
+from zoo.files import as_path, read_json, without_pattern
 
 _KINDS = ("classifier", "text_classifier", "translator")
 _BATCH_SIZE = 32
@@ -30,7 +28,7 @@ class Exported:
 
     def __init__(self, folder):
         folder = as_path(folder)
-        about = json.loads((folder / DESCRIPTION_FILE).read_text("utf-8"))
+        about = read_json(folder / DESCRIPTION_FILE)
         self.description_file = f"{about['kind']}.json"
         self.class_names = about.get("class_names", [])
         self.problem = about.get("problem", "single_label")

@@ -24,6 +24,7 @@ from zoo.server.rest_app import LARGE_BODIES
 
 _CODES = {status: getattr(grpc.StatusCode, name) for name, status in STATUS.items()}
 _CODES[413] = grpc.StatusCode.RESOURCE_EXHAUSTED
+_SILENT_SECONDS = 5.0  # a client may send no message while others need its place
 _NAMES = {value: name for name, value in types_pb2.DataType.items()}
 
 
@@ -37,7 +38,7 @@ async def start(service, address):
         try:
             async with service.accepted() as take:
                 async with receiving:
-                    request = await _received(service, context, take)
+                    request = await _received(service, context, take, receiving)
                 return await _answer(request)
         except RequestError as error:
             release(error)
@@ -75,12 +76,18 @@ class _Request(NamedTuple):
     output_names: Collection
 
 
-async def _received(service, context, take):
+async def _received(service, context, take, receiving):
     """Receives a message; returns its `_Request`.
 
     A large message is in memory once while it waits, and a few times while it is parsed.
     """
-    message = await context.read()  # an iterator would keep it in memory
+    reading = asyncio.ensure_future(context.read())  # an iterator would keep it in memory
+    while not (await asyncio.wait([reading], timeout=_SILENT_SECONDS))[0]:
+        if receiving.locked():  # others may wait
+            reading.cancel()
+            raise RequestError(f"No message came within {_SILENT_SECONDS:g} s.", 503)
+    message = reading.result()
+    del reading
     if message is grpc.aio.EOF:
         raise RequestError("There is no message.")
     size = len(message)

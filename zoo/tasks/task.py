@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
 from zoo.errors import CheckpointError, TaskError, as_number, check_tensorflow
-from zoo.files import as_path, check_archive, stored_config
+from zoo.files import as_path, check_archive, read_json, stored_config
 from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.weight_names import check_size, check_weights
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
@@ -118,7 +118,7 @@ class Task:
     def load(cls, folder, **arguments):
         """Loads a folder that `save` wrote; `arguments` of the model replace its own."""
         folder = as_path(folder)
-        description = json.loads((folder / cls.description_file).read_text())
+        description = read_json(folder / cls.description_file)
         if "first" in description.get("special_tokens", {}):
             raise CheckpointError(
                 f"{folder} was saved by a version of zoo before 0.1.0, in which the weights of "

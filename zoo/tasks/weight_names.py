@@ -9,6 +9,7 @@ import re
 
 import h5py
 
+from zoo.data.preprocessing import MAX_SIDE
 from zoo.errors import CheckpointError, as_number
 
 MAX_LAYERS = 1000
@@ -75,9 +76,10 @@ def check_size(path, arguments, most):
         most: number of weights in the file, or of bytes.
 
     Raises:
-        TaskError: if an argument is no number, or there are more than 1,000 layers.
-        CheckpointError: if the matrices of embeddings and feed-forward networks alone would have
-            more weights than the file.
+        TaskError: if an argument is no number, there are more than 1,000 layers, or a side of the
+            images has more than 16,384 pixels.
+        CheckpointError: if embeddings, patches, positions and feed-forward networks alone would
+            have more weights than the file.
     """
     numbers = {"num_layers": MAX_LAYERS, "num_decoder_layers": MAX_LAYERS}
     numbers |= dict.fromkeys(("embed_dim", "ff_dim", "decoder_ff_dim", *_VOCABULARIES), most)
@@ -92,6 +94,12 @@ def check_size(path, arguments, most):
         layers = given.get("num_decoder_layers", given.get("num_layers", 1))
         rows += layers * given.get("decoder_ff_dim", hidden)
     rows += max(given.get(name, 0) for name in _VOCABULARIES)
+    if arguments.get("input_shape") is not None:
+        side = as_number("patch_size", arguments["patch_size"], int, 1, MAX_SIDE)
+        shape = [as_number("input_shape", n, int, 1, MAX_SIDE) for n in arguments["input_shape"]]
+        rows += side**2 * shape[2]
+        if arguments.get("positions", "learned") == "learned":
+            rows += (shape[0] // side) * (shape[1] // side)
     if width * rows > most:
         raise CheckpointError(
             f"{path} does not fit the model that its metadata describes, which would have more "

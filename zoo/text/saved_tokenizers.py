@@ -11,6 +11,7 @@ import json
 import pathlib
 
 from zoo.errors import TokenizerError, UserError
+from zoo.files import read_json, read_text
 from zoo.text.library_tokenizer import LibraryTokenizer
 from zoo.text.sentencepiece import SentencePieceTokenizer
 
@@ -45,8 +46,8 @@ def load_tokenizer(folder, name):
     model, table, library = (pathlib.Path(folder) / f"{name}.{ending}" for ending in _ENDINGS)
     try:
         if library.is_file():
-            return LibraryTokenizer(library.read_text(encoding="utf-8"))
-        arguments = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
+            return LibraryTokenizer(read_text(library))
+        arguments = read_json(table, {})
         for key, value in arguments.items():
             if isinstance(value, list):
                 arguments[key] = tuple(value)

@@ -15,6 +15,7 @@ from zoo.checkpoints.hugging_face_config import (
 from zoo.checkpoints.hugging_face_tokenizers import bert_wordpiece
 from zoo.checkpoints.mapping import assign, changed, dense, feed_forward, norm, same
 from zoo.errors import CheckpointError
+from zoo.files import read_text
 from zoo.models.text_classifier import POOLS, text_classifier
 from zoo.tasks.classifier import TextClassifier
 from zoo.tasks.encoder import TextEncoder
@@ -127,7 +128,7 @@ def transformer_folder(folder):
 
 
 def _modules(folder):
-    return json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    return json.loads(read_text(folder / "modules.json"))
 
 
 def _sentence_encoder(bert, max_length):

@@ -12,6 +12,8 @@ from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import distillation_register, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError, needed
+from zoo.files import read_json
+from zoo.tasks.weight_names import check_size
 
 MODEL_TYPES = ("ViTBackbone", "DeiTBackbone")
 ANCHOR = None  # keras-hub reads the files
@@ -56,12 +58,8 @@ def load(folder, config, tensors, options):
         bias = Source((), lambda: np.zeros(config["hidden_dim"]))
         table = {**table, "encoder_{i}/attention/output_projection/bias": bias}
     arguments = {
-        "input_shape": tuple(config["image_shape"]),
-        "patch_size": config["patch_size"][0],
-        "embed_dim": config["hidden_dim"],
-        "num_layers": config["num_layers"],
+        **_sizes(config),
         "num_heads": config["num_heads"],
-        "ff_dim": config.get("mlp_dim", config.get("intermediate_dim")),
         "epsilon": config["layer_norm_epsilon"],
         "qkv_bias": config["use_mha_bias"],
         "num_registers": int(table is DEIT),
@@ -77,6 +75,7 @@ def read_preset(folder):
     is_task = (folder / "task.json").is_file()
     if is_task and not (folder / "task.weights.h5").is_file():  # the head would be random
         raise CheckpointError(f"{folder} contains no task.weights.h5, the weights of its head.")
+    _check_sizes(folder)
     preset_class = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
     try:
         # A relative path might be the name of a published preset, which keras-hub would download.
@@ -90,6 +89,26 @@ def read_preset(folder):
     preprocessor = getattr(model, "preprocessor", None)
     converter = getattr(preprocessor, "image_converter", None)
     return backbone.get_config(), Tensors(folder, entries), converter
+
+
+def _sizes(config):
+    """The arguments of `zoo.vit` for the sizes in the config of a backbone."""
+    return {
+        "input_shape": tuple(config["image_shape"]),
+        "patch_size": config["patch_size"][0],
+        "embed_dim": config["hidden_dim"],
+        "num_layers": config["num_layers"],
+        "ff_dim": config.get("mlp_dim", config.get("intermediate_dim")),
+    }
+
+
+def _check_sizes(folder):
+    """Raises an error if keras-hub would build a model that is too large for its files."""
+    most = sum(path.stat().st_size for path in folder.glob("*.h5"))
+    check_size(folder, _sizes(read_json(folder / "config.json")["config"]), most)
+    if (folder / "task.json").is_file():  # it describes the backbone again
+        task = read_json(folder / "task.json")["config"]
+        check_size(folder, _sizes(task["backbone"]["config"]), most)
 
 
 def _name(path):
