@@ -75,7 +75,12 @@ def read_preset(folder):
     is_task = (folder / "task.json").is_file()
     if is_task and not (folder / "task.weights.h5").is_file():  # the head would be random
         raise CheckpointError(f"{folder} contains no task.weights.h5, the weights of its head.")
-    _check_sizes(folder)
+    backbones = [read_json(folder / "config.json")]
+    if is_task:  # it describes the backbone again
+        backbones.append(read_json(folder / "task.json")["config"]["backbone"])
+    most = sum(path.stat().st_size for path in folder.glob("*.h5"))
+    for backbone in backbones:  # before keras-hub builds it
+        check_size(folder, _sizes(backbone["config"]), most)
     preset_class = keras_hub.models.ImageClassifier if is_task else keras_hub.models.Backbone
     try:
         # A relative path might be the name of a published preset, which keras-hub would download.
@@ -100,15 +105,6 @@ def _sizes(config):
         "num_layers": config["num_layers"],
         "ff_dim": config.get("mlp_dim", config.get("intermediate_dim")),
     }
-
-
-def _check_sizes(folder):
-    """Raises an error if keras-hub would build a model that is too large for its files."""
-    most = sum(path.stat().st_size for path in folder.glob("*.h5"))
-    check_size(folder, _sizes(read_json(folder / "config.json")["config"]), most)
-    if (folder / "task.json").is_file():  # it describes the backbone again
-        task = read_json(folder / "task.json")["config"]
-        check_size(folder, _sizes(task["backbone"]["config"]), most)
 
 
 def _name(path):
