@@ -69,6 +69,10 @@ class Config(RunSettings):
 
     MAY_CHANGE = RunSettings.MAY_CHANGE | {"text"}  # the paths differ on another machine
 
+    def check_flags(self, given):
+        if self.text:
+            self.refuse(given, "dataset", "with --text")
+
     @property
     def data_name(self):
         """The name of the data set or of the first file."""

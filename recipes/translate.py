@@ -179,6 +179,10 @@ class Config(RunSettings):
             raise UserError(f"{flags(*given)}: --source, the file of source sentences, is missing.")
         self.check_data_dir()
 
+    def check_flags(self, given):
+        if self.beam_size == 1:
+            self.refuse(given, "length_penalty", "with --beam-size 1, which is greedy search")
+
     @property
     def data_name(self):
         """The name of the data set or file."""
@@ -337,6 +341,11 @@ def pretrained(config, run):
         beam_size=config.beam_size,
         length_penalty=config.length_penalty,
     )
+    if config.length_penalty is not None and translator.beam_size == 1:
+        raise UserError(
+            f"--length-penalty has no effect on greedy search, with which {config.weights} "
+            "translates. Pass --beam-size, too."
+        )
     data, _ = load_pairs(
         run,
         min(config.max_length, translator.model.max_length),

@@ -110,6 +110,14 @@ class Config(ImageSettings):
         if any(self.patch_dropout) and self.positions in ("relative", "rotary"):
             raise UserError(f"--positions {self.positions} needs --patch-dropout 0.")
 
+    def check_flags(self, given):
+        super().check_flags(given)
+        if not self.mixup_alpha and not self.cutmix_alpha:
+            self.refuse(given, "mix_probability", "without --mixup-alpha or --cutmix-alpha")
+        if not self.mix_probability:
+            self.refuse(given, "mixup_alpha", "with --mix-probability 0")
+            self.refuse(given, "cutmix_alpha", "with --mix-probability 0")
+
 
 CIFAR10 = Config()
 DIGITS = Config(

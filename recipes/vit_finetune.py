@@ -103,6 +103,11 @@ class Config(ImageSettings):
         if self.weight_decay and self.optimizer == "sgd":
             raise UserError("--weight-decay needs --optimizer adamw.")
 
+    def check_flags(self, given):
+        super().check_flags(given)
+        if self.freeze:
+            self.refuse(given, "layer_decay", "with --freeze: the head has the full rate")
+
 
 # Dosovitskiy et al. 2020, table 4, which searches learning rates from 0.001 to 0.03; the rate and
 # the warmup that its code starts from: vit_jax/configs/common.py and augreg.py (pets).

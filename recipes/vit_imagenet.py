@@ -77,6 +77,13 @@ class Config(ImageSettings):
         self.check("eval_resize", self.image_size)
         self.check_divides("accumulation", "batch_size")
 
+    def check_flags(self, given):
+        super().check_flags(given)
+        if not self.randaugment_num_ops:
+            self.refuse(given, "randaugment_probability", "without --randaugment-num-ops")
+        if not self.randaugment_probability:
+            self.refuse(given, "randaugment_num_ops", "with --randaugment-probability 0")
+
 
 def main(config):
     run = Run(config, name=f"vit_{config.data_name}")
@@ -91,6 +98,8 @@ def main(config):
     steps = steps_per_epoch(data.train, config.batch_size)
     total_steps = config.epochs * steps
     warmup_steps = min(config.warmup_steps, total_steps // 10)
+    if run.is_chief and warmup_steps < config.warmup_steps:
+        print(f"Warmup: {warmup_steps:,} steps, a tenth of all {total_steps:,}.")
     with run.scope():
         model = build_model(config, len(data.class_names))
         rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)

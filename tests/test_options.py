@@ -13,9 +13,14 @@ from tests.deploy.small_models import (
     small_text_classifier,
     small_translator,
 )
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.decoding import SearchOptions
-from zoo.errors import TaskError, UserError
+from zoo.errors import DataError, TaskError, UserError
+from zoo.evaluation.data import read_labels
 from zoo.tasks import task
+from zoo.tasks.encoder import TextEncoder
+from zoo.tasks.translator import Translator
+from zoo.training.report_scores import label_scores
 
 TEXTS = ["The cat sat. The dog sat on the mat.", "the dog sat", "a. b c"]
 LENGTH = 8  # of outputs
@@ -221,6 +226,76 @@ def test_what_are_texts(tasks, kind):
                 task(["a"], target_prefix=texts)
             with pytest.raises(UserError):
                 task.score(["a"], texts)
+
+
+def test_what_are_class_names():
+    """Names without an order would be those of other classes, in another process."""
+    for create in (small_classifier, small_text_classifier):
+        task = create()
+        names = task.class_names
+        parts = [task.preprocessing] if create is small_classifier else [task.tokenizer]
+        for right in (tuple(names), np.array(names), iter(names)):
+            assert type(task)(task.model, *parts, right).class_names == names
+        joined = "abcd"[: len(names)]
+        for wrong in (set(names), frozenset(names), dict.fromkeys(names), joined, joined.encode()):
+            with pytest.raises(TaskError, match="class_names must be a list, in the order"):
+                type(task)(task.model, *parts, wrong)
+
+
+@pytest.mark.parametrize("name", ["keep_numbers", "keep_signs"])
+def test_what_is_true_or_false(tasks, name):
+    given = [getattr(tasks["translator"], part) for part in ("model", "source_tokenizer")]
+    for wrong in ("no", 0, 1, None):
+        with pytest.raises(TaskError, match=f"{name} must be True or False"):
+            Translator(*given, tasks["translator"].target_tokenizer, **{name: wrong})
+        with pytest.raises(TaskError, match="sentences must be True or False"):
+            tasks["translator"](TEXTS, sentences=wrong)
+
+
+@pytest.mark.parametrize("tokens", [{5: -100.0}, b"ab", "5", 5, [5.0], [True], [-1]])
+def test_what_are_tokens(tasks, tokens):
+    for each in tasks.values():
+        with pytest.raises((TaskError, TypeError)):
+            each(TEXTS, suppress_tokens=tokens)
+
+
+def test_what_are_statistics_of_channels():
+    for wrong in ({0.5, 0.4, 0.3}, {0.1: 1, 0.2: 2, 0.3: 3}, "abc", (0.5, 0.5)):
+        with pytest.raises(ValueError, match="mean must be one number"):
+            ImagePreprocessing((8, 8), 3, mean=wrong)
+    with pytest.raises(ValueError, match="interpolation must be one of"):
+        ImagePreprocessing((8, 8), 3, interpolation="nearest")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1.7, 0]", "[true, false]", "[-1, 0]", "[[1.5], [0]]", "1.7\n0", "[NaN, 1]", "[{}, 1]"],
+)
+def test_what_are_class_numbers(text, tmp_path):
+    path = tmp_path / "labels.txt"
+    path.write_text(text)
+    with pytest.raises(DataError, match="must be class numbers"):
+        read_labels(path, 2)
+    for right in ("[1, 0]", "[1.0, 0]", '["1", "0"]', "1\n0", "[[1], [0]]"):
+        path.write_text(right)
+        assert read_labels(path, 2) == [[1], [0]]
+
+
+@pytest.mark.parametrize("wrong", [-1, 2, 0.5, np.nan])
+def test_what_are_several_labels(wrong):
+    """-1, "no label", is not the label 0."""
+    with pytest.raises(DataError, match="Each label must be 1 or 0"):
+        label_scores([[1, wrong], [0, 1]], [[0.9, 0.2], [0.3, 0.8]], ["a", "b"])
+
+
+def test_features_need_no_options():
+    classifier = small_text_classifier()
+    model = type(classifier.model).from_config({**classifier.model.get_config(), "num_classes": 0})
+    encoder = TextEncoder(model, classifier.tokenizer)
+    features = encoder(["a", "b"])
+    with pytest.raises(TaskError, match="Features need no options. Received: too_long"):
+        encoder.similarity(features, features, too_long="truncate")
+    assert encoder.similarity(features, ["a"], too_long="truncate").shape == (2, 1)
 
 
 def test_what_are_images():

@@ -64,6 +64,12 @@ def as_number(name, value, number, low=-math.inf, high=math.inf):
     return converted
 
 
+def check_bool(name, value):
+    """Raises `TaskError` if an option is not True or False: "no" would be true."""
+    if not isinstance(value, bool):
+        raise TaskError(f"{name} must be True or False. Received: {name}={value!r}.")
+
+
 def check_choice(name, value, choices):
     """Raises ValueError if an argument is not one of `choices`, a tuple."""
     if value not in choices:

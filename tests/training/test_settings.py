@@ -5,7 +5,7 @@ import dataclasses
 import math
 import pathlib
 import signal
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 from zoo.training.recipe import parse, run_recipe
 
@@ -133,6 +133,91 @@ def test_a_command_line(arguments, status, texts, monkeypatch, capsys):
         signal.signal(signal.SIGTERM, before)
     output = "".join(capsys.readouterr())
     assert all(text in output for text in texts), output
+
+
+@pytest.mark.parametrize(
+    "name, flags, message",
+    [
+        (
+            "vit_cifar10",
+            "--dataset digits --data-dir prepared",
+            "--data-dir has no effect with --d",
+        ),
+        (
+            "vit_cifar10",
+            "--dataset cifar10 --data-dir {images}",
+            "--dataset has no effect with --da",
+        ),
+        (
+            "vit_cifar10",
+            "--randaugment-num-ops 0 --randaugment-magnitude 0.9",
+            "--randaugment-m.* no",
+        ),
+        (
+            "vit_cifar10",
+            "--mixup-alpha 0 --cutmix-alpha=0 --mix-probability 1",
+            "--mix-probability h",
+        ),
+        (
+            "vit_cifar10",
+            "--mix-probability 0 --cutmix-alpha 1",
+            "--cutmix-alpha has no effect with",
+        ),
+        (
+            "vit_imagenet",
+            "--randaugment-num-ops 0 --randaugment-probability 1",
+            "--randaugment-pro",
+        ),
+        (
+            "vit_imagenet",
+            "--randaugment-num-ops 3 --randaugment-probability 0",
+            "--randaugment-num",
+        ),
+        ("vit_imagenet", "--dataset imagenet2012 --data-dir {images}", "--dataset has no effect"),
+        (
+            "vit_finetune",
+            "--randaugment_magnitude 0.9",
+            "--randaugment-magnitude has no effect wit",
+        ),
+        ("vit_finetune", "--freeze --layer-decay 0.5", "--layer-decay has no effect with --freeze"),
+        (
+            "translate",
+            "--beam-size 1 --length-penalty 1",
+            "--length-penalty has no effect with --be",
+        ),
+        ("causal_lm", "--dataset zoo --text a.txt", "--dataset has no effect with --text"),
+    ],
+)
+def test_a_flag_without_an_effect_is_refused(name, flags, message, tmp_path):
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    (tmp_path / "train" / "a" / "0.jpg").touch()
+    with pytest.raises(UserError, match=message):
+        parse(flags.format(images=tmp_path).split(), recipe(name).Config, {}, "")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_default_without_an_effect_is_not_refused(name):
+    config = recipe(name).Config
+    config().check_flags(set())
+    for flag in ("randaugment_num_ops=0", "mix_probability=0", "freeze", "beam_size=1"):
+        if hasattr(config, flag.partition("=")[0]):
+            parse([f"--{flag}"], config, {}, "")
+
+
+def test_all_that_is_switched_off_may_be_given():
+    flags = "--randaugment-num-ops 0 --randaugment-magnitude 0 --mixup-alpha 0 --cutmix-alpha 0"
+    parse([*flags.split(), "--mix-probability", "0"], recipe("vit_cifar10").Config, {}, "")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_choices_of_a_script_are_those_of_the_flags(name):
+    """`Config(optimizer="lion")` would train with another optimizer, without a word."""
+    config = recipe(name).Config
+    for field in dataclasses.fields(config):
+        kinds = (field.type, *get_args(field.type))
+        if bool in kinds or any(get_origin(kind) is Literal for kind in kinds):
+            with pytest.raises(UserError, match=f"{settings.flags(field.name)} must be one of"):
+                config(**{field.name: "no"})
 
 
 def test_a_flag_selects_the_defaults():

@@ -6,11 +6,13 @@ Axes: H image height, W image width, C channels.
 import dataclasses
 import numbers
 import os
+from collections.abc import Mapping, Set
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.data.image_files import ImageError, accepted, decoded, read_file, read_image
+from zoo.errors import check_choice
 
 MAX_SIDE = 2**14  # of images after resizing, in pixels
 _CROP_RATIOS = (3 / 4, 4 / 3)  # width / height of random crops
@@ -35,8 +37,8 @@ class ImagePreprocessing:
         antialias: whether to use an antialiasing filter when images shrink, as Pillow does.
 
     Raises:
-        ValueError: if `mean` or `std` has another number of values than `channels`, or a side is
-            not from 1 to 16,384 pixels.
+        ValueError: if `mean` or `std` has another number of values than `channels`, a side is not
+            from 1 to 16,384 pixels, or the interpolation is unknown.
     """
 
     image_size: tuple[int, int]
@@ -58,11 +60,13 @@ class ImagePreprocessing:
         for name in ("mean", "std"):
             values = getattr(self, name)
             valid = all(isinstance(value, numbers.Real) for value in values)
+            valid &= not isinstance(values, (Set, Mapping))  # they have no order of channels
             if not valid or len(values) not in (1, self.channels):
                 raise ValueError(
                     f"{name} must be one number, or one for each of {self.channels} channels. "
                     f"Received: {name}={values}."
                 )
+        check_choice("interpolation", self.interpolation, (*_KERNELS,))
 
     def read(self, image):
         """Reads one image, resizes and crops it.

@@ -223,14 +223,19 @@ def read_labels(path, count):
             if len(lines) == count + 1 and re.search(r"[^\W\d]", lines[0]):
                 lines = lines[1:]  # without the header
             rows = [line.split() for line in lines]
-        labels = [np.ravel(row).astype(int).tolist() for row in rows]
-        if any(number < 0 for row in labels for number in row):
-            raise ValueError("one is negative")
+        labels = [[_class_number(value) for value in np.ravel(row).tolist()] for row in rows]
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
         raise DataError(f"The labels in {path} must be class numbers: {error}.") from None
     if len(labels) != count:
         raise DataError(f"{path} has labels of {len(labels):,} images, the data {count:,} images.")
     return labels
+
+
+def _class_number(value):
+    number = int(value)
+    if isinstance(value, bool) or number != float(value) or number < 0:
+        raise ValueError(f"{value!r} is none")
+    return number
 
 
 def labeled_texts(data, settings=None):

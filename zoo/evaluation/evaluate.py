@@ -96,6 +96,8 @@ def evaluate(
         bleu_tokenizer((), bleu_tokenize)  # an error before the work
 
     data = os.path.expanduser(data)
+    if data_dir is not None and (data == "digits" or os.path.isdir(data)):
+        raise UserError(f"data_dir is for a TensorFlow data set, by its name. Received: {data}.")
     if kind == "classifier":
         items = labeled_images(data, labels, data_dir, tasks[0].settings)
         reports = [_measured(_classification, task, items) for task in tasks]

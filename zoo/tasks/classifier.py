@@ -191,6 +191,16 @@ class Classifier:
         return answers
 
 
+def _as_list(class_names):
+    """The class names as a list; raises `TaskError` if they have no order, or are one string."""
+    if isinstance(class_names, (str, bytes, Set, Mapping)):
+        raise TaskError(
+            "class_names must be a list, in the order of the logits. "
+            f"Received: class_names={class_names!r}."
+        )
+    return list(class_names)
+
+
 class ImageClassifier(Classifier, ImageTask):
     """Classifies images with a Keras model, its preprocessing and its class names.
 
@@ -205,14 +215,13 @@ class ImageClassifier(Classifier, ImageTask):
     Model and problem can be assigned later.
 
     Raises:
-        TaskError: if the number of class names is not the number of logits, or `problem` is
-            unknown.
+        TaskError: if the class names are no list or not as many as logits, or `problem` is unknown.
     """
 
     description_file = "classifier.json"
 
     def __init__(self, model, preprocessing, class_names, problem="single_label"):
-        self.class_names = list(class_names)
+        self.class_names = _as_list(class_names)
         self.problem = problem
         super().__init__(model, preprocessing)
 
@@ -264,7 +273,7 @@ class TextClassifier(Classifier, EncodedTextTask):
     def __init__(
         self, model, tokenizer, class_names, special_tokens=SPECIAL_TOKENS, problem="single_label"
     ):
-        self.class_names = list(class_names)
+        self.class_names = _as_list(class_names)
         self.problem = problem
         super().__init__(model, tokenizer, special_tokens)
 

@@ -37,7 +37,7 @@ class Encoder:
 
         Args:
             a, b: images or texts, see `__call__`, or features, arrays [B, E].
-            **options: `too_long` of a text encoder.
+            **options: `too_long` of a text encoder, for texts.
 
         Returns:
             float32 [len(a), len(b)]. The similarity to a vector of zeros is 0.
@@ -45,9 +45,12 @@ class Encoder:
         Raises:
             TaskError: see `__call__`, or if features differ in width.
         """
-        if getattr(a, "ndim", None) != 2:
+        are_features = [getattr(items, "ndim", None) == 2 for items in (a, b)]
+        if options and all(are_features):
+            raise TaskError(f"Features need no options. Received: {', '.join(options)}.")
+        if not are_features[0]:
             a = self(a, **options)
-        if getattr(b, "ndim", None) != 2:
+        if not are_features[1]:
             b = self(b, **options)
         a = np.asarray(ops.normalize(np.asarray(a, np.float32), epsilon=1e-12))
         b = np.asarray(ops.normalize(np.asarray(b, np.float32), epsilon=1e-12))

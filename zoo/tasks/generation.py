@@ -4,7 +4,7 @@ Axes: B texts, K hypotheses of a text, S source tokens, F tokens of a prefix, C 
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from keras import ops
 
 from zoo import decoding
 from zoo.decoding import Hypotheses, SearchOptions
-from zoo.errors import TaskError, as_number
+from zoo.errors import TaskError, as_number, check_bool
 from zoo.tasks import shortlist
 from zoo.tasks.padded_batches import padded_length
 from zoo.tasks.task import TextTask, without_nan
@@ -94,11 +94,12 @@ class GenerationTask(TextTask):
         if "suppress_tokens" in values:
             last = self._output_tokenizer.vocab_size - 1
             tokens = values["suppress_tokens"]
+            if isinstance(tokens, (bytes, Mapping)):
+                raise TaskError(f"suppress_tokens must be a list of ids. Received: {tokens!r}.")
             ids = {as_number("suppress_tokens", token, int, 0, last) for token in tokens}
             values["suppress_tokens"] = tuple(sorted(ids))
         for name in ("forced_eos", "renormalize_logits"):
-            if not isinstance(values.get(name, False), bool):
-                raise TaskError(f"{name} must be True or False. Received: {name}={values[name]!r}.")
+            check_bool(name, values.get(name, False))
         return SearchOptions(**values)  # a TypeError if an option is unknown
 
     def _best(self, request, beam_size, length_penalty):

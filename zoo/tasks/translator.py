@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.decoding.logits import NEG_INF, never_generated
-from zoo.errors import TaskError, as_number
+from zoo.errors import TaskError, as_number, check_bool
 from zoo.tasks.generation import MAX_BEAM_SIZE, GenerationTask, Request, SearchInputs
 from zoo.tasks.padded_batches import padded_length
 from zoo.text.answers import Alignment, join_parts
@@ -88,6 +88,8 @@ class Translator(GenerationTask):
             )
         self.early_stopping = early_stopping
         self.max_length = max_length
+        check_bool("keep_numbers", keep_numbers)
+        check_bool("keep_signs", keep_signs)
         self.keep_numbers = keep_numbers
         self.keep_signs = keep_signs
         self.shortlist = None

@@ -5,7 +5,7 @@ import os
 import re
 import unicodedata
 
-from zoo.errors import TaskError
+from zoo.errors import TaskError, check_bool
 from zoo.text.layout import split_long, split_sentences, without_numbers
 from zoo.text.sentencepiece import LANGUAGE
 from zoo.text.tokenizer import as_texts
@@ -95,8 +95,7 @@ def encode_parts(
     """
     if too_long not in ("error", "split"):
         raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
-    if not isinstance(sentences, bool):
-        raise TaskError(f"sentences must be True or False. Received: sentences={sentences!r}.")
+    check_bool("sentences", sentences)
     layouts = []
     parts = []
     for text in as_texts(texts):

@@ -70,4 +70,7 @@ def parse(arguments, config_class, presets, description, selector="dataset"):
         if getattr(given, flag) is not None:
             key = flag
     default = presets.get(key, config_class())
-    return tyro.cli(config_class, args=arguments, default=default, description=description)
+    config = tyro.cli(config_class, args=arguments, default=default, description=description)
+    names = [text[2:].partition("=")[0] for text in arguments if text.startswith("--")]
+    config.check_flags({name.replace("-", "_") for name in names})
+    return config

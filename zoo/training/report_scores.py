@@ -10,6 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from zoo.data.image_batches import evaluation_batches
+from zoo.errors import DataError
 from zoo.training.callbacks import best_index
 
 _SMALLEST = 1e-30  # lower bound of probabilities in a loss
@@ -31,7 +32,7 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
     """Computes average precision and F1 of items with any number of labels.
 
     Args:
-        labels: [n, K], 1 for each label of an item.
+        labels: [n, K], 1 for each label of an item, 0 for all others.
         probabilities: [n, K].
         class_names: the names of the K classes.
         threshold: minimum probability of a predicted class, a number or one for each class.
@@ -43,7 +44,13 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
     """
     from sklearn.metrics import average_precision_score
 
-    true = np.asarray(labels) > 0  # [n, K]
+    labels = np.asarray(labels)
+    if not np.isin(labels, (0, 1)).all():
+        found = np.setdiff1d(labels, (0, 1)).tolist()
+        raise DataError(
+            f"Each label must be 1 or 0: an item has it, or not. Received: {found[:5]}."
+        )
+    true = labels > 0  # [n, K]
     probabilities = np.asarray(probabilities)
     predicted = probabilities >= np.float32(threshold)  # [n, K]
     correct = (true & predicted).sum(axis=0)  # [K]

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from typing import Literal
+from typing import Literal, get_args, get_origin
 
 from zoo.data.image_folder import class_parent
 from zoo.errors import UserError
@@ -152,6 +152,21 @@ class Settings:
         for name, (low, high) in self.LIMITS.items():
             if hasattr(self, name):
                 self.check(name, low, high)
+        for field in dataclasses.fields(self):
+            self.check_choice(field.name, field.type)
+
+    def check_choice(self, name, annotation):
+        """Raises `UserError` if a setting is not one of the choices of its type; None is allowed.
+
+        tyro checks flags; settings of a script are only checked here.
+        """
+        choices = (True, False) if annotation is bool else ()
+        for part in (annotation, *get_args(annotation)):  # such as Literal["a", "b"] | None
+            if get_origin(part) is Literal:
+                choices = get_args(part)
+        value = getattr(self, name)
+        if choices and value is not None and value not in choices:
+            raise UserError(f"{flags(name)} must be one of {choices}. Received: {value!r}.")
 
     def check(self, name, low, high=math.inf):
         """Raises `UserError` if a setting is NaN or outside these limits; None is allowed."""
@@ -168,6 +183,18 @@ class Settings:
             raise UserError(
                 f"{flags(part)} must divide {flags(whole)}. Received: {divisor} and {number}."
             )
+
+    def check_flags(self, given):
+        """Raises `UserError` if a flag of the command line has no effect beside the others.
+
+        Args:
+            given: names of the settings whose flags were given. Defaults may have no effect.
+        """
+
+    def refuse(self, given, name, reason):
+        """Raises `UserError` if a setting was given, with a value that would do something."""
+        if name in given and getattr(self, name):
+            raise UserError(f"{flags(name)} has no effect {reason}.")
 
     def check_data_dir(self):
         """Raises `UserError` if a folder of TensorFlow Datasets is given, but no data set in it."""
@@ -280,6 +307,14 @@ class ImageSettings(RunSettings):
 
     LIMITS = RunSettings.LIMITS | {"image_size": COUNT, "validation_split": (0, 0.9)}
     MAY_CHANGE = RunSettings.MAY_CHANGE | {"data_dir"}  # it differs on another machine
+
+    def check_flags(self, given):
+        if self.is_folder:
+            self.refuse(given, "dataset", "with --data-dir, a folder of images")
+        elif self.dataset == "digits":
+            self.refuse(given, "data_dir", "with --dataset digits, which is built in")
+        if not self.randaugment_num_ops:
+            self.refuse(given, "randaugment_magnitude", "without --randaugment-num-ops")
 
     @property
     def is_folder(self):
