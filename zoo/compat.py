@@ -7,7 +7,7 @@ No other file uses private names, as `tests/test_imports.py` checks. These were 
 import contextlib
 
 import keras
-from keras.src.backend import AutocastScope, compute_output_spec
+from keras.src.backend import compute_output_spec
 from keras.src.backend import get_keras_mask as get_keras_mask
 from keras.src.backend import set_keras_mask as set_keras_mask
 from keras.src.backend.common import global_state
@@ -21,12 +21,19 @@ from keras.src.layers.layer import CallContext
 # passes the mask of the first input to a layer's argument `mask`; this gives that of any input.
 
 
+@contextlib.contextmanager
 def without_autocast():
     """A context in which variables are not cast to the compute dtype.
 
-    ``Layer(autocast=False)`` would hold for all calls of a layer.
+    ``Layer(autocast=False)`` would hold for all calls of a layer. In ``AutocastScope(None)``, the
+    dtype of a variable would be `keras.config.floatx`.
     """
-    return AutocastScope(None)
+    scope = global_state.get_global_attribute("autocast_scope")
+    global_state.set_global_attribute("autocast_scope", None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute("autocast_scope", scope)
 
 
 def call_training():

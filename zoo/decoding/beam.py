@@ -104,7 +104,8 @@ def beam_search(
 
     no_tokens = ops.full((*rows, length), special.pad, "int32")
     no_scores = ops.full(rows, NEG_INF, "float32")
-    is_first = ops.arange(beam_size) == 0  # the search starts from one hypothesis, not K equal ones
+    # The search starts from one hypothesis, not K equal ones.
+    is_first = ops.arange(beam_size, dtype="int32") == 0
     state = BeamState(
         position=ops.zeros((), "int32"),
         tokens=no_tokens,
@@ -134,12 +135,13 @@ def _advance(step, state, processor, penalty):
     allowed = processor(logits, state.tokens, state.position)  # [B, K, V]
     parents, token, log_probs = _continuations(allowed, state.log_probs, count)  # [B, 2K]
     tokens = take_rows(state.tokens, parents)  # [B, 2K, T]
-    is_next = ops.arange(ops.shape(tokens)[2]) == state.position  # [T]
+    is_next = ops.arange(ops.shape(tokens)[2], dtype="int32") == state.position  # [T]
     tokens = ops.where(is_next, token[..., None], tokens)  # [B, 2K, T]
 
     # 2. If one of the K best ends, it joins the finished hypotheses
     is_end = token == processor.special.end  # [B, 2K]
-    joins = is_end & (ops.arange(count) < beam_size) & ~state.done[:, None]  # [B, 2K]
+    is_best = ops.arange(count, dtype="int32") < beam_size  # [2K]
+    joins = is_end & is_best & ~state.done[:, None]  # [B, 2K]
     scores = log_probs / penalty(state.position + 1)  # [B, 2K]
     ended = Hypotheses(tokens, log_probs, ops.where(joins, scores, NEG_INF))
     finished = _concatenate(state.finished, ended)  # [B, 3K]

@@ -108,14 +108,14 @@ def extend_hypotheses(step, cache, shape, processor, choose, alpha=0.0, length_o
             gained = ops.where(forced.applies, 0.0, gained)
         # 3. Hypotheses that have ended are filled up with padding
         token = ops.where(state.done, special.pad, token)
-        is_next = ops.arange(shape[2]) == state.position  # [T]
+        is_next = ops.arange(shape[2], dtype="int32") == state.position  # [T]
         is_last = state.position + 1 >= processor.max_length  # [B, 1] or [1, 1]
         state = _State(
             position=state.position + 1,
             tokens=ops.where(is_next, token[..., None], state.tokens),  # [B, K, T]
             last=token,
             log_probs=state.log_probs + ops.where(state.done, 0.0, gained),
-            lengths=state.lengths + ops.where(state.done, 0, 1),
+            lengths=state.lengths + ops.cast(~state.done, "int32"),
             done=state.done | (token == special.end) | is_last,
             cache=cache,
         )

@@ -163,7 +163,8 @@ class LogitsProcessor:
         # 4. A prefix, and the end token at the maximum length, are forced
         forced = self.forced(position)
         if forced is not None:
-            only = ops.where(vocabulary == forced.token[..., None], 0.0, NEG_INF)  # [B, 1, V]
+            is_forced = vocabulary == forced.token[..., None]  # [B, 1, V]
+            only = ops.where(is_forced, ops.cast(0.0, logits.dtype), NEG_INF)
             allowed = ops.where(forced.applies[..., None], only, allowed)
 
         # 5. What is left has a total probability of one
@@ -227,7 +228,7 @@ def penalize_repetitions(logits, history, length, penalty):
         logits: [B, K, V].
         history: int32 [B, K, P + T], of which the first `length` tokens are known.
     """
-    is_known = ops.arange(ops.shape(history)[2]) < length  # [P + T]
+    is_known = ops.arange(ops.shape(history)[2], dtype="int32") < length  # [P + T]
     occurred = _scatter_to_vocabulary(history, is_known, logits.shape[-1])  # [B, K, V]
     penalized = ops.where(logits < 0, logits * penalty, logits / penalty)
     return ops.where(occurred, penalized, logits)
@@ -264,7 +265,7 @@ def _scatter_to_vocabulary(tokens, chosen, vocab_size):
         chosen: bool, broadcastable to [B, K, N].
     """
     batch_size, beam_size, _ = ops.shape(tokens)
-    row = ops.reshape(ops.arange(batch_size * beam_size), (batch_size, beam_size, 1))
+    row = ops.reshape(ops.arange(batch_size * beam_size, dtype="int32"), (batch_size, beam_size, 1))
     index = ops.reshape(row * vocab_size + tokens, (-1, 1))  # [B·K·N, 1]
     counts = ops.where(chosen, ops.ones_like(tokens), 0)
     counts = ops.reshape(counts, (-1,))  # [B·K·N]

@@ -64,7 +64,7 @@ def _draw(logits, uniform, top_k, top_p, largest_k):
     count = min(largest_k or logits.shape[-1], logits.shape[-1])
     ordered, tokens = ops.top_k(logits, count)  # [B, K, count]
     if top_k is not None:
-        ordered = ops.where(ops.arange(count) < top_k, ordered, NEG_INF)
+        ordered = ops.where(ops.arange(count, dtype="int32") < top_k, ordered, NEG_INF)
     probabilities = ops.softmax(ordered, axis=-1)
     if top_p is not None:
         more_likely = ops.cumsum(probabilities, axis=-1) - probabilities

@@ -28,7 +28,7 @@ def attention(query, key, value, mask=None, dropout=None, bias=None, causal=Fals
     if causal:
         if query.shape[2] != key.shape[2]:
             return None
-        position = ops.arange(ops.shape(key)[2])
+        position = ops.arange(ops.shape(key)[2], dtype="int32")
         visible = position <= position[:, None]  # [T, S]
         mask = visible if mask is None else ops.logical_and(mask, visible)
     if not _fit(query, key, value, mask):

@@ -50,7 +50,7 @@ def blockwise_attention(
 
     # 1. Cut queries, masks and biases into blocks.
     queries = _blocks(query, block_size)  # [n, B, H, b, D]
-    blocks = [ops.arange(ops.shape(queries)[0]), queries]
+    blocks = [ops.arange(ops.shape(queries)[0], dtype="int32"), queries]
     masks = None
     if mask is not None:
         masks = _blocks(_prepend_axes(mask), block_size)  # [n or 1, B or 1, H or 1, b or 1, S or 1]
@@ -94,8 +94,8 @@ def _mask_of_block(i, size, masks, causal, num_keys):
         mask = masks[0] if masks.shape[0] == 1 else masks[i]
     if not causal:
         return mask
-    positions = i * size + ops.arange(size)
-    visible = ops.arange(num_keys) <= positions[:, None]  # [b, S]
+    positions = i * size + ops.arange(size, dtype="int32")
+    visible = ops.arange(num_keys, dtype="int32") <= positions[:, None]  # [b, S]
     return visible if mask is None else ops.logical_and(mask, visible)
 
 

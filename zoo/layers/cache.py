@@ -96,7 +96,7 @@ class Cache(NamedTuple):
         """The cache in which hypothesis k uses slot k of this step."""
         _, hypotheses, length = ops.shape(self.slots)
         own = ops.arange(hypotheses, dtype="int32")[:, None]  # [K, 1]
-        is_new = ops.arange(length) == self.position  # [T]
+        is_new = ops.arange(length, dtype="int32") == self.position  # [T]
         return self._replace(slots=ops.where(is_new, own, self.slots))
 
     def step_arguments(self, bias=None, rotation=None):
@@ -109,7 +109,7 @@ class Cache(NamedTuple):
         batch, hypotheses, length = ops.shape(self.slots)
         slots = ops.arange(hypotheses, dtype="int32")
         is_used = self.slots[..., None] == slots  # [B, K hypotheses, T, K slots]
-        is_written = ops.arange(length) <= self.position  # [T]
+        is_written = ops.arange(length, dtype="int32") <= self.position  # [T]
         mask = ops.logical_and(is_used, is_written[:, None])
         return {
             "position": self.position * hypotheses,  # index in the buffer of this step's first slot

@@ -35,7 +35,7 @@ def causal_mask(length):
     Args:
         length: T = S, an int or a scalar tensor.
     """
-    positions = ops.arange(length)
+    positions = ops.arange(length, dtype="int32")
     return (positions <= positions[:, None])[None, None]
 
 

@@ -141,7 +141,7 @@ class PatchDropout(ConfigMixin, keras.layers.Layer):
         scores = keras.random.uniform((batch, patches), seed=self.seed_generator)
         _, kept = ops.top_k(scores, count, sorted=False)  # [B, count]
         rows = ops.reshape(x, (-1, width))  # [B·T, E]
-        first_row = ops.arange(batch)[:, None] * length  # of each example
+        first_row = ops.arange(batch, dtype="int32")[:, None] * length  # of each example
         kept = ops.take(rows, first_row + prefix + kept, axis=0)  # [B, count, E]
         if prefix == 0:
             return kept

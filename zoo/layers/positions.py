@@ -33,7 +33,7 @@ def sinusoidal_positions(length, width, layout="interleaved", max_wavelength=100
     Returns:
         float32 [T, E].
     """
-    positions = ops.cast(ops.arange(length) + start, "float32")  # [T]
+    positions = ops.cast(ops.arange(length, dtype="int32") + start, "float32")  # [T]
     pairs = ops.arange(width // 2, dtype="float32")
     frequencies = ops.exp(pairs * (-2.0 * math.log(max_wavelength) / width))  # [E/2]
     angles = positions[:, None] * frequencies  # [T, E/2]
@@ -209,7 +209,7 @@ class LearnedPositions(SameShapeLayer):
                     f"There are positions for {size} tokens. Received {start + length} tokens."
                 )
             return self.embeddings[start : start + length]
-        positions = start + ops.arange(length)
+        positions = start + ops.arange(length, dtype="int32")
         found = ops.take(self.embeddings, ops.minimum(positions, size - 1), axis=0)
         return ops.where((positions < size)[:, None], found, float("nan"))
 
@@ -271,7 +271,7 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
         """The bucket of each distance, key minus query: int [B, T, S]."""
         if self.bidirectional:
             num_buckets = self.num_buckets // 2  # of each direction
-            first_bucket = ops.where(distances > 0, num_buckets, 0)
+            first_bucket = num_buckets * ops.cast(distances > 0, "int32")
         else:
             num_buckets = self.num_buckets
             first_bucket = 0
@@ -293,9 +293,9 @@ def grid_bias(row_layer, column_layer, grid):
         grid: (rows, columns); N is their product.
     """
     rows, columns = grid
-    of_rows = ops.arange(rows)[None]
+    of_rows = ops.arange(rows, dtype="int32")[None]
     of_rows = row_layer(of_rows, of_rows)  # [1, H, rows, rows]
-    of_columns = ops.arange(columns)[None]
+    of_columns = ops.arange(columns, dtype="int32")[None]
     of_columns = column_layer(of_columns, of_columns)  # [1, H, columns, columns]
     # [1, H, rows, columns, rows, columns], each patch with each patch
     bias = of_rows[:, :, :, None, :, None] + of_columns[:, :, None, :, None, :]

@@ -94,5 +94,7 @@ def grid_positions(grid):
         grid: (rows, columns); N is their product.
     """
     rows, columns = grid
-    positions = ops.meshgrid(ops.arange(rows), ops.arange(columns), indexing="ij")
+    rows = ops.arange(rows, dtype="int32")
+    columns = ops.arange(columns, dtype="int32")
+    positions = ops.meshgrid(rows, columns, indexing="ij")
     return ops.reshape(ops.stack(positions, axis=-1), (1, -1, 2))

@@ -203,8 +203,8 @@ class CausalLM(AutoregressiveModel):
                 "length must be greater than the number of tokens read. "
                 f"Received: length={length}, {num_read} tokens."
             )
-        queries = ops.arange(num_read)
-        keys = ops.arange(length)
+        queries = ops.arange(num_read, dtype="int32")
+        keys = ops.arange(length, dtype="int32")
         mask = (keys <= queries[:, None])[None, None]  # causal: [1, 1, P, length]
         x = self.decoder_embedding(tokens)  # [B, P, E]
         positions = position_arguments(self.decoder_positions, length, queries)

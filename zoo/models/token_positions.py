@@ -52,7 +52,7 @@ def position_arguments(layer, length, queries=None):
     """
     if layer is None:
         return {}
-    keys = ops.arange(length)  # [S]
+    keys = ops.arange(length, dtype="int32")  # [S]
     if queries is None:
         queries = keys
     if isinstance(layer, RelativePositions):

@@ -247,7 +247,9 @@ class Transformer(AutoregressiveModel):
             by their places in the shortlist of their sentence.
         """
         matrix = self.decoder_embedding.tokens(candidates)  # [B, C, E]
-        bias = ops.take(self.output_bias, candidates) if self.logits_bias else 0.0
+        bias = ops.cast(0.0, self.variable_dtype)
+        if self.logits_bias:
+            bias = ops.take(self.output_bias, candidates)
         bias = ops.where(candidates == self.pad_id, -math.inf, bias)  # padding is never chosen
         bias = bias[:, None]  # [B, 1, C]
 

@@ -62,7 +62,7 @@ def _start_sinusoidal(positions):
     table = ops.convert_to_numpy(positions.embeddings).copy()  # [..., prefix tokens + patches, E]
     prefix = positions.num_prefix_tokens
     num_patches = table.shape[-2] - prefix
-    sinusoidal = SinusoidalGridPositions(positions.shape)
+    sinusoidal = SinusoidalGridPositions(positions.shape, dtype=positions.variable_dtype)
     grid = sinusoidal(ops.zeros((1, num_patches, table.shape[-1])))[0]  # [patches, E]
     table[..., prefix:, :] = ops.convert_to_numpy(grid)
     positions.embeddings.assign(table)
