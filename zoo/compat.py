@@ -11,7 +11,7 @@ from keras.src.backend import compute_output_spec
 from keras.src.backend import get_keras_mask as get_keras_mask
 from keras.src.backend import set_keras_mask as set_keras_mask
 from keras.src.backend.common import global_state
-from keras.src.backend.common.stateless_scope import in_stateless_scope
+from keras.src.backend.common.stateless_scope import in_stateless_scope as in_stateless_scope
 from keras.src.initializers.random_initializers import RandomInitializer as RandomInitializer
 from keras.src.layers.layer import CallContext
 
@@ -70,21 +70,6 @@ def in_xla_context():
     from tensorflow.python.ops import control_flow_util
 
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-
-
-def graph_around_loop():
-    """Returns the graph around the TensorFlow loop that is being traced.
-
-    It is None outside of loops, and in a stateless scope of Keras, where variables may be tensors
-    of the loop.
-    """
-    import tensorflow as tf
-    from tensorflow.python.ops import control_flow_util_v2
-
-    graph = tf.compat.v1.get_default_graph()
-    if in_stateless_scope() or not control_flow_util_v2.in_while_loop_defun(graph):
-        return None
-    return graph.outer_graph
 
 
 def maximum(x, axis, keepdims=False):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo import kernels
 from zoo.layers.dense import Dense, ReversibleEmbedding
 
 WIDTH, UNITS = 48, 80
@@ -50,7 +51,8 @@ def of_steps(function, count=3):
             return index + 1, x + tf.cast(y[:, :WIDTH], x.dtype), y
 
         shape = tf.zeros((x.shape[0], UNITS), function(x).dtype)
-        return tf.while_loop(lambda index, *_: index < count, step, (0, x, shape))[2]
+        with kernels.constant_weights():
+            return tf.while_loop(lambda index, *_: index < count, step, (0, x, shape))[2]
 
     return last
 
@@ -123,6 +125,23 @@ def test_a_matrix_is_transposed_once_for_a_few_rows(rows, once):
     assert (f"[{UNITS},{WIDTH}]" in loop) != once  # as it is stored
 
 
+@pytest.mark.parametrize("enabled", [True, False], ids=["kernels", "plain"])
+def test_a_matrix_that_a_loop_changes(enabled, monkeypatch):
+    """In a loop of a user, each step sees the embeddings that the step before has assigned."""
+    monkeypatch.setattr(kernels, "enabled", enabled)
+    layer, call = make("tied", "float32")
+    x = normal(2, WIDTH)
+
+    def step(index, _):
+        layer.embeddings.assign(2.0 * layer.embeddings)
+        return index + 1, call(x)
+
+    expected = 8 * call(x)
+    start = (0, tf.zeros((2, UNITS)))
+    found = compiled(lambda: tf.while_loop(lambda index, _: index < 3, step, start)[1])()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # sums in another order
+
+
 def test_a_matrix_that_is_a_tensor_of_the_loop():
     """Keras's stateless calls pass the values of variables."""
     layer, _ = make("tied", "float32")
@@ -132,7 +151,13 @@ def test_a_matrix_that_is_a_tensor_of_the_loop():
         return index + 1, 2.0 * matrix, logits
 
     start = (0, tf.convert_to_tensor(layer.embeddings), tf.zeros((2, UNITS)))
-    found = compiled(lambda: tf.while_loop(lambda index, *_: index < 2, step, start)[2])()
+
+    @compiled
+    def last():
+        with kernels.constant_weights():
+            return tf.while_loop(lambda index, *_: index < 2, step, start)[2]
+
+    found = last()
     expected = 2 * layer(normal(2, WIDTH), reverse=True)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # sums in another order
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from zoo import kernels
 from zoo.decoding.hypotheses import Hypotheses, length_penalty
 from zoo.decoding.logits import NEG_INF, LogitsProcessor
 from zoo.decoding.top_k import blockwise_top_k
@@ -115,7 +116,8 @@ def beam_search(
         done=ops.zeros((batch_size,), "bool"),
         cache=cache,
     )
-    [state] = ops.while_loop(lambda state: ~ops.all(state.done), body, (state,))
+    with kernels.constant_weights():
+        [state] = ops.while_loop(lambda state: ~ops.all(state.done), body, (state,))
     return _ranked(state, penalty, max_length, early_stopping)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from zoo import kernels
 from zoo.decoding.hypotheses import Hypotheses, length_penalty
 from zoo.decoding.logits import LogitsProcessor
 from zoo.decoding.top_k import blockwise_top_k
@@ -130,7 +131,8 @@ def extend_hypotheses(step, cache, shape, processor, choose, alpha=0.0, length_o
         done=ops.zeros(rows, "bool"),
         cache=cache,
     )
-    [state] = ops.while_loop(lambda state: ~ops.all(state.done), body, (state,))
+    with kernels.constant_weights():
+        [state] = ops.while_loop(lambda state: ~ops.all(state.done), body, (state,))
     lengths = ops.maximum(state.lengths - processor.given_length, 1)
     scores = state.log_probs / length_penalty(lengths, alpha, length_offset)
     return Hypotheses(state.tokens, state.log_probs, scores)

@@ -25,7 +25,13 @@ from zoo.kernels.attention import attention
 from zoo.kernels.dropout import dropout
 from zoo.kernels.elementwise import activation, layer_normalization
 from zoo.kernels.losses import smoothed_cross_entropy
-from zoo.kernels.products import bfloat16_dense, int8_dense, int8_logits, tied_logits
+from zoo.kernels.products import (
+    bfloat16_dense,
+    constant_weights,
+    int8_dense,
+    int8_logits,
+    tied_logits,
+)
 from zoo.kernels.update import apply_gradients
 
 enabled = os.environ.get("ZOO_KERNELS", "1") != "0"  # read when a function is traced

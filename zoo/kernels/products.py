@@ -9,12 +9,36 @@ XLA multiplies in bfloat16 or int8 only if
 Otherwise it converts the operands to float32 or int32 first, which takes longer than the product.
 """
 
+import contextlib
+import contextvars
+
+import keras
 from keras import ops
 
 from zoo import compat
 
 _FEW_ROWS = 32
 _LARGE_VOCABULARY = 2**14
+_GRAPH_AROUND = contextvars.ContextVar("the graph around a loop of constant weights", default=None)
+
+
+@contextlib.contextmanager
+def constant_weights():
+    """A context in which a loop is traced that changes no weights, as a search does.
+
+    `tied_logits` then transposes a matrix only once, in the graph around the loop.
+    """
+    graph = None
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if not tf.executing_eagerly():
+            graph = tf.compat.v1.get_default_graph()
+    token = _GRAPH_AROUND.set(graph)
+    try:
+        yield
+    finally:
+        _GRAPH_AROUND.reset(token)
 
 
 def bfloat16_dense(layer, x):
@@ -29,9 +53,9 @@ def tied_logits(layer, x):
     """The product of a matrix with the embeddings of a `zoo.layers.dense.ReversibleEmbedding`.
 
     For 2 to 32 rows of float32, the product is up to four times as fast with a matrix that is
-    already transposed. A search transposes it once, in the graph around its loop, so the loop must
-    not change the embeddings. For a single row, it would not help: XLA copies a transposed matrix
-    if a bias is added to the product.
+    already transposed. A search transposes it once, in the graph around its loop, which has
+    `constant_weights`. For a single row, it would not help: XLA copies a transposed matrix if a
+    bias is added to the product.
     """
     if not _is_product(layer):
         return None
@@ -41,9 +65,12 @@ def tied_logits(layer, x):
     x = ops.cast(x, dtype)
     if dtype == "bfloat16":
         return ops.cast(_bfloat16_product(x, _matrix(layer, dtype), transpose_b=True), dtype)
-    around = compat.graph_around_loop()
+    around = _GRAPH_AROUND.get()
+    graph = tf.compat.v1.get_default_graph()
+    is_in_loop = around is not None and getattr(graph, "outer_graph", None) is around
     are_few_rows = x.shape[0] is not None and 2 <= x.shape[0] <= _FEW_ROWS
-    if around is None or not are_few_rows or compat.call_training():
+    # In a stateless scope of Keras, weights may be tensors of the loop.
+    if not is_in_loop or not are_few_rows or compat.in_stateless_scope() or compat.call_training():
         return tf.matmul(x, _matrix(layer, dtype), transpose_b=True)
     with around.as_default():
         transposed = tf.transpose(_matrix(layer, dtype))
