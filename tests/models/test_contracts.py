@@ -151,6 +151,68 @@ def test_save_load_save(name, tmp_path):
 
 
 @each_class
+def test_a_subclass_with_arguments_by_name_only(case, tmp_path):
+    """It is saved with all of its arguments, whatever the signatures of its methods."""
+    given = shallow(case).make().get_config()
+
+    class Scaled(type(shallow(case).make())):
+        def __init__(self, **arguments):
+            self.scale = arguments.pop("scale", 1.0)
+            super().__init__(**arguments)
+
+        def call(self, *args, **arguments):
+            return self.scale * super().call(*args, **arguments)
+
+    model = Scaled(**given, scale=3.0)
+    expected = ops.convert_to_numpy(model(case.inputs[0]))
+    model.save(tmp_path / "model.keras")
+    found = keras.saving.load_model(tmp_path / "model.keras", {"Scaled": Scaled})
+    assert found.scale == 3.0 and found.get_config() == model.get_config()
+    np.testing.assert_allclose(ops.convert_to_numpy(found(case.inputs[0])), expected, atol=1e-6)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="SavedModels of TensorFlow")
+@each_class
+def test_export_of_a_model_that_was_never_called(case, tmp_path):
+    import tensorflow as tf
+
+    made = shallow(case).make()
+    model = type(made).from_config(made.get_config())  # not built either
+    model.export(tmp_path / "1", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "1")
+    found = loaded.serve(keras.tree.map_structure(tf.constant, case.inputs[0]))
+    np.testing.assert_allclose(found, model(case.inputs[0]), atol=1e-5)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="as docs/long_sequences.md says"
+)
+@pytest.mark.parametrize("remat", [False, True])
+def test_second_derivatives(remat):
+    import tensorflow as tf
+
+    rates = dict.fromkeys(CASES["vit"].rates, 0.0)
+    model = shallow(CASES["vit"], remat=remat, attention="softmax", **rates).make()
+    images = tf.constant(CASES["vit"].inputs[0])
+
+    def penalty_gradient():
+        with tf.GradientTape() as outer:
+            outer.watch(images)
+            with tf.GradientTape() as tape:
+                tape.watch(images)
+                loss = tf.reduce_sum(tf.sin(model(images, training=True)))
+            penalty = tf.reduce_sum(tape.gradient(loss, images) ** 2)
+        return outer.gradient(penalty, images)
+
+    if remat:
+        with pytest.raises(NotImplementedError, match="recompute_grad"):
+            penalty_gradient()
+    else:
+        compiled = tf.function(penalty_gradient, autograph=False)
+        np.testing.assert_allclose(compiled(), penalty_gradient(), atol=1e-5)
+
+
+@each_class
 def test_remat_may_be_set_later(case):
     """`zoo.training.run.Run` sets it before it saves a model."""
     model = shallow(case, remat=False).make()

@@ -33,6 +33,8 @@ class ZooModel(ConfigMixin, keras.Model):
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
     ):
         """As `keras.Model.export`. By default, the inputs are those of `input_signature()`."""
+        if not self.built:
+            self.build()
         if input_signature is None:
             input_signature = [self.input_signature()]
         super().export(filepath, format, verbose, input_signature, **kwargs)

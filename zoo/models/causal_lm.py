@@ -65,8 +65,8 @@ class CausalLM(AutoregressiveModel):
         qkv_bias: whether projections to queries, keys and values have biases. Defaults to `True`.
         epsilon: added to the variance, or mean square, in normalizations. Defaults to 1e-5.
         kernel_initializer: initializer of the matrices. Defaults to "glorot_uniform" (Xavier).
-        remat: whether training recomputes each block for its gradient, to take less memory; see
-            docs/long_sequences.md. Defaults to `False`.
+        remat: whether training recomputes each block for its gradient, to take less memory, without
+            second derivatives; see docs/long_sequences.md. Defaults to `False`.
         **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
 
     Input: token ids, int [B, T]. Padding comes after a text, which does not attend to it.

@@ -92,8 +92,8 @@ class ViT(TransformerModel):
         qkv_bias: whether projections to queries, keys and values have biases. Defaults to `True`.
         epsilon: added to the variance, or mean square, in normalizations. Defaults to 1e-6.
         kernel_initializer: initializer of the matrices. Defaults to "glorot_uniform" (Xavier).
-        remat: whether training recomputes each block for its gradient, to take less memory; see
-            docs/long_sequences.md. Defaults to `False`.
+        remat: whether training recomputes each block for its gradient, to take less memory, without
+            second derivatives; see docs/long_sequences.md. Defaults to `False`.
         **kwargs: `name`, `dtype` and `trainable`; see `keras.Model`.
 
     Input: images [B, H, W, C], floating point, already normalized.
@@ -468,10 +468,10 @@ class ViT(TransformerModel):
             self.norm_type, self.epsilon, dtype=self.dtype_policy, name=name
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape=None):
         pooled = (None, self._pooled_width)
         shapes = [
-            (self.patch_embed, input_shape),
+            (self.patch_embed, (None, *self.input_shape)),
             (self.head_norm, pooled),
             (self.representation, pooled),
         ]

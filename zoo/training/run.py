@@ -133,6 +133,7 @@ class Run:
         """
         with distribution.tell_failure():
             # 1. Check the data, before anything is written.
+            _check_no_limit()
             has_length = steps_per_epoch is not None
             if not (has_length and callable(batches)):  # a function is called in step 4
                 batches = distribution.as_batches(batches, "batches", is_finite=not has_length)
@@ -272,6 +273,18 @@ def _resolved_precision(settings, folder, strategy):
         precision = faster_precision() if stored is None else stored.get("precision", "float32")
         index = names.index(precision)
     return names[distribution.from_chief(strategy, index)]
+
+
+def _check_no_limit():
+    """Raises UserError if Keras would end training, or its epochs, early."""
+    if keras.config.max_epochs() or keras.config.max_steps_per_epoch():
+        raise UserError(
+            "Keras limits the length of training: keras.config.max_epochs() is "
+            f"{keras.config.max_epochs()}, keras.config.max_steps_per_epoch() is "
+            f"{keras.config.max_steps_per_epoch()}. A run trains all of its steps. Remove the "
+            "limits (keras.config.set_max_epochs(None), the environment variable KERAS_MAX_EPOCHS "
+            "and the like) and pass the numbers as epochs and steps_per_epoch."
+        )
 
 
 _METHODS_NOT_CALLED = ("train_step", "test_step", "compute_loss", "compute_metrics")
