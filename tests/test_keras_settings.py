@@ -189,7 +189,10 @@ def _answers(folder):
         [translator(texts, max_length=9, **options), translator(texts, beam_size=1, max_length=9)],
         [translator(texts, max_length=9, target_prefix="the")],
         [
-            generator(texts, max_new_tokens=5, seed=3),
+            [
+                [one.text for one in row]
+                for row in generator.sample(texts, max_new_tokens=5, seed=3)
+            ],
             generator(texts, max_new_tokens=5, beam_size=2),
         ],
         [[label for label, _ in row] for row in classes],

