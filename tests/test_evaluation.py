@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import unicodedata
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 
 import zoo
 from tests.data.prepared import prepare
+from tests.deploy.small_models import small_translator
 from zoo.__main__ import main
 from zoo.data import parallel_text
 from zoo.data.image_folder import image_folder
@@ -31,6 +33,7 @@ from zoo.evaluation.evaluate import _class_scores
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.encoder import ImageEncoder
 from zoo.tasks.generator import TextGenerator
+from zoo.tasks.translator import Translator
 from zoo.text import BOS_ID, EOS_ID
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training.callbacks import history_rows
@@ -354,6 +357,16 @@ def test_exports_that_have_no_scores(tmp_path):
         (tmp_path / "export.json").write_text(json.dumps({**about, "needs": []}))
         with pytest.raises(UserError, match=message):
             zoo.evaluate(tmp_path, "digits")
+
+
+@pytest.mark.parametrize("forms", [("NFD", "NFD"), ("NFC", "NFD"), ("NFD", "NFC")])
+def test_translations_and_references_in_other_normal_forms_are_equal(forms, tmp_path, monkeypatch):
+    text = "Caf\u00e9 und \u00dcbermut sind hier."
+    found, reference = (unicodedata.normalize(form, text) for form in forms)
+    monkeypatch.setattr(Translator, "__call__", lambda self, texts, **_: [found for _ in texts])
+    (tmp_path / "pairs.tsv").write_text(f"the cat\t{reference}\nthe dog\t{reference}\n")
+    scores = zoo.evaluate(small_translator(), tmp_path / "pairs.tsv")
+    assert scores["bleu"] == pytest.approx(100) and scores["chrf"] == pytest.approx(100)
 
 
 def test_rows_without_a_side_are_counted(tmp_path):

@@ -89,6 +89,16 @@ def test_models_and_exports_in_folders_of_any_name(tmp_path, name, classifier, c
     np.testing.assert_allclose(zoo.load(folder / "hf").probabilities(image), expected, atol=1e-5)
 
 
+def test_the_folder_of_an_export_may_be_a_link(tmp_path, classifier):
+    """As to a larger disk, where the export is then written and replaced."""
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    for overwrite in (False, True):
+        zoo.export(classifier, tmp_path / "link", format="onnx", overwrite=overwrite)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "export.json").is_file()
+
+
 @pytest.mark.ci
 def test_translators_in_folders_of_any_name(tmp_path):
     pytest.importorskip("ctranslate2")

@@ -1,10 +1,14 @@
 """Bad input of the recipes: the error says what is wrong, and nothing is left behind."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import pytest
 
 from tests.checkpoints.translation_folders import write_marian
+from tests.conftest import ROOT
 from tests.deploy.small_models import small_text_classifier
 from tests.test_recipes import recipe
 from zoo.errors import UserError
@@ -96,3 +100,13 @@ def test_bad_input_leaves_nothing_behind(name, bad, message, paths, tmp_path):
     with pytest.raises(UserError, match=message):
         module.main(dataclasses.replace(config, **settings, out=str(out)))
     assert not out.exists()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("start", [["recipes/vit_cifar10.py"], ["-m", "zoo", "info", "run"]])
+def test_a_backend_that_is_not_installed_is_one_error(start, tmp_path):
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    command = [sys.executable, *start]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "\nerror: Keras computes with jax" in f"\n{done.stderr}" and "\n  " not in done.stderr

@@ -1,11 +1,10 @@
 """The command line: ``python -m zoo COMMAND``, or ``zoo COMMAND`` of an installed package."""
 
-import os
 import pathlib
 import sys
 
 from zoo.errors import UserError, missing_package
-from zoo.startup import escape_what_cannot_be_printed
+from zoo.startup import discard_output, escape_what_cannot_be_printed
 
 _ABOUT = """Use trained models, from your own runs or published. For example:
 
@@ -22,7 +21,7 @@ def main(arguments=None):
     try:
         return _run(arguments) or 0
     except BrokenPipeError:  # of `python -m zoo models | head`; nothing more can be printed
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
     except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:

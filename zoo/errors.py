@@ -4,7 +4,9 @@ import importlib
 import importlib.metadata
 import math
 import operator
+import os
 import re
+import sys
 
 # Packages whose modules have other names.
 _PACKAGES = {
@@ -84,9 +86,11 @@ def check_at_least_1(**numbers):
 
 def check_tensorflow():
     """Raises `UserError` if Keras has another backend than TensorFlow."""
-    import keras
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    if backend == "tensorflow" or "keras" in sys.modules:  # another may not be installed
+        import keras
 
-    backend = keras.backend.backend()
+        backend = keras.backend.backend()
     if backend != "tensorflow":
         raise UserError(
             f"Keras computes with {backend}, and training, zoo.load and what it returns need "

@@ -11,16 +11,23 @@ _UNNEEDED = ("matplotlib", "sklearn")
 
 
 def escape_what_cannot_be_printed():
-    """Lets `print` escape characters that the encoding of a stream does not have.
-
-    A stream that is closed, as by ``>&-``, is replaced by an empty one.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # descriptors 0, 1, 2
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    """Lets `print` escape characters that the encoding of a stream does not have."""
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def discard_output():
+    """Lets `print` print nothing: the reader is gone, as in ``COMMAND | head``."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _replace_closed_streams():
+    """Replaces streams that are closed, as by ``>&-``, by empty ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # descriptors 0, 1, 2
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def import_tensorflow_quietly():
@@ -36,6 +43,7 @@ def import_tensorflow_quietly():
     """
     if "tensorflow" in sys.modules:
         return
+    _replace_closed_streams()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -182,6 +182,7 @@ def test_poolings(pooling, pool, texts, tmp_path):
         ({"pooling": flags()}, r"Received: \[\]"),
         ({"pooling": {"pooling_mode": ["cls", "max"]}}, "Received: .*'cls', 'max'"),
         ({"config_sentence_transformers": {"default_prompt_name": "query"}}, "prompt_name='query'"),
+        ({"config_sentence_transformers": {"truncate_dim": 8}}, "truncate_dim=8 is not supported"),
         ({"sentence_bert_config": {"max_seq_length": "many"}}, "metadata cannot be used"),
     ],
 )
@@ -215,6 +216,13 @@ def test_a_pooling_that_is_missing(tmp_path):
         zoo.load(folder)
     (folder / "modules.json").unlink()
     assert zoo.load(folder).model.pool == "mean"
+
+
+def test_a_config_that_is_missing(tmp_path):
+    folder = sentence_encoder(tmp_path)
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="contains no config.json"):
+        zoo.load(folder)
 
 
 def test_modules_that_are_missing(tmp_path):

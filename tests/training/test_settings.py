@@ -220,6 +220,25 @@ def test_choices_of_a_script_are_those_of_the_flags(name):
                 config(**{field.name: "no"})
 
 
+def test_a_reader_that_stops_is_one_error(monkeypatch, capsys):
+    """As `head`: what comes after it is printed nowhere, and the run can be resumed."""
+    module = recipe("vit_cifar10")
+    monkeypatch.setattr("sys.argv", ["vit_cifar10.py", "--dataset", "digits"])
+    discarded = []
+    monkeypatch.setattr("zoo.training.recipe.discard_output", lambda: discarded.append(True))
+    before = signal.getsignal(signal.SIGTERM)
+
+    def main(config):
+        raise BrokenPipeError
+
+    try:
+        with pytest.raises(SystemExit, match="2"):
+            run_recipe(main, module.Config, {}, "Trains well.")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert discarded and capsys.readouterr().err.startswith("error: Standard output was closed.")
+
+
 def test_a_flag_selects_the_defaults():
     module = recipe("translate")
     presets = {"phrasebook": module.PHRASEBOOK, "--weights": module.FINE_TUNING}

@@ -6,7 +6,7 @@ from tyro.conf import Positional, UseAppendAction
 
 from zoo import files
 from zoo.commands.shared import Shortlist, SourceLanguage, Str, TargetLanguage, flag, given
-from zoo.errors import UserError
+from zoo.errors import UserError, check_tensorflow
 from zoo.startup import import_tensorflow_quietly
 
 _MOST_CLASSES = 20  # printed at most: the classes with the lowest accuracy
@@ -43,6 +43,7 @@ def evaluate(
     if len(items) < 2:
         raise UserError("Pass one or several models, and then the data.")
     *models, data = items
+    check_tensorflow()
     import_tensorflow_quietly()
     from zoo.evaluation.evaluate import evaluate
 

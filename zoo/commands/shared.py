@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 from tyro.conf import OmitArgPrefixes, Positional, UseAppendAction, arg
 
 from zoo.data.text_rows import read_lines
-from zoo.errors import UserError
+from zoo.errors import UserError, check_tensorflow
 from zoo.startup import import_tensorflow_quietly
 
 _MOST_BYTES = 1 << 24  # of standard input that are read at once
@@ -61,6 +61,7 @@ def load(run_folder, verb=None, **options):
     Raises:
         UserError: if there is a `verb` and the model cannot do this, for instance "translate".
     """
+    check_tensorflow()
     import_tensorflow_quietly()
     from zoo.loading import load
 

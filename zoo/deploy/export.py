@@ -84,6 +84,8 @@ def export(
             the export differ from those of the model. Nothing is written in these cases.
     """
     folder = as_path(folder)
+    if folder.is_symlink():
+        folder = folder.resolve()
     check_utf8(folder)
     if not isinstance(model, Task):
         received = type(model).__name__

@@ -325,5 +325,5 @@ def _test_set(name):
     if len([*folder.glob(f"*.{languages}.*")]) < len(known.fieldnames(languages)):
         command = f"sacrebleu --test-set {name} --language-pair {languages} --echo src"
         raise DataError(f"{folder} does not have {languages}. Download it: {command}")
-    references = map(list, zip(*known.references(languages)))
-    return Labeled([*known.source(languages)], [*references])
+    references = [[*map(clean, texts)] for texts in zip(*known.references(languages))]
+    return Labeled([*known.source(languages)], references)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from zoo.data.images import unreadable_images_named
 from zoo.data.plain_text import concatenated_tokens, evaluation_windows, read_texts
+from zoo.data.text_rows import clean
 from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import CheckpointError, DataError, UserError
 from zoo.evaluation.data import labeled_images, labeled_texts, model_labels, sentence_pairs
@@ -244,6 +245,7 @@ def _translations(translator, data):
     if not isinstance(translator, Exported):
         references = [text for texts in data.labels for text in texts if text]
         notes += altered(translator.target_tokenizer, references, "references")
+    texts = [clean(text) for text in texts]  # as the references are
     return {"items": len(texts), "notes": notes, "translations": texts}
 
 

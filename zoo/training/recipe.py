@@ -6,11 +6,20 @@ Import this module before Keras: it imports TensorFlow without its start-up mess
 import argparse
 import sys
 
-from zoo.errors import UserError
-from zoo.startup import escape_what_cannot_be_printed, import_tensorflow_quietly
+from zoo.errors import UserError, check_tensorflow
+from zoo.startup import (
+    discard_output,
+    escape_what_cannot_be_printed,
+    import_tensorflow_quietly,
+)
 from zoo.training.interruption import exit_on_sigterm
 
 import_tensorflow_quietly()
+try:
+    check_tensorflow()
+except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)
 
 from zoo.training.distribution import tell_failure  # noqa: E402
 
@@ -39,6 +48,10 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
             main(config)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        discard_output()
+        print("error: Standard output was closed. Run the same command to resume.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as interrupt:
         if not interrupt.args:  # otherwise the state was saved, and a message printed

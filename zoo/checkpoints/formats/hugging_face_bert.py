@@ -167,9 +167,7 @@ def _sentence_encoder(bert, max_length):
     if len(pools) != 1 or pools[0] not in POOLS:
         raise CheckpointError(f"{path}: pooling must be one of {POOLS}. Received: {pools}.")
     library = read_json(folder / "config_sentence_transformers.json", {})
-    prompt = library.get("default_prompt_name")
-    if prompt:
-        raise CheckpointError(f"{folder}: default_prompt_name={prompt!r} is not supported.")
+    check_settings(folder, library, {"default_prompt_name": "", "truncate_dim": None})
     similarity = library.get("similarity_fn_name") or "cosine"
     if similarity != "cosine":
         print(

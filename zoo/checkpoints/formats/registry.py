@@ -79,6 +79,8 @@ def find_format(path, config):
             return marian
         return google if path.suffix == ".npz" else timm
     if not (path / "config.json").is_file():
+        if not marian_folder.is_folder(path):
+            raise CheckpointError(f"{path} contains no config.json.")
         return marian
     types = (config.get("model_type"), config.get("class_name"))
     named = [each for each in FORMATS if any(name in each.MODEL_TYPES for name in types)]
