@@ -15,6 +15,7 @@ from tests.deploy.small_models import (
     small_classifier,
     small_generator,
     small_text_classifier,
+    small_translator,
 )
 from zoo.__main__ import main
 from zoo.data.preprocessing import ImagePreprocessing
@@ -149,6 +150,14 @@ def test_wrong_options_are_named(kind, request, tmp_path):
         with pytest.raises((ExportError, TaskError), match=message):
             zoo.export(original, tmp_path / "1", **options)
     assert not [*tmp_path.iterdir()]
+
+
+def test_signs_cannot_be_kept_in_exports(tmp_path):
+    translator = small_translator()
+    translator.keep_signs = True
+    for format in ("saved_model", "ctranslate2"):
+        with pytest.raises(ExportError, match="Set keep_signs to False"):
+            zoo.export(translator, tmp_path / "1", format=format)
 
 
 def test_a_keras_model_is_refused(classifier, tmp_path):

@@ -90,6 +90,8 @@ def export(
     if not isinstance(model, Task):
         received = type(model).__name__
         raise ExportError(f"model must be a task that zoo.load returns. Received: {received}.")
+    if getattr(model, "keep_signs", False):
+        raise ExportError("Exports cannot keep signs that are no tokens. Set keep_signs to False.")
     model = copy.copy(model)
     model.engine = model.shortlist = None  # the export is compared with the model itself
     _check_format(model, format, dtype)
