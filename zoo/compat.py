@@ -5,6 +5,7 @@ No other file uses private names, as `tests/test_imports.py` checks. These were 
 """
 
 import contextlib
+import functools
 
 import keras
 from keras.src.backend import compute_output_spec
@@ -121,6 +122,11 @@ class TrainingModel(keras.Model):
         if any(part is not None and not part.built for part in parts):
             compute_output_spec(step, batch)
 
+    @property
+    def metrics(self):
+        """Also those of the model, which Keras leaves out as it is within another."""
+        return [*super().metrics, *self.model._metrics]
+
     def wrap_losses(self, wrap):
         """Replaces each loss by ``wrap(loss)``, once Keras has built them by their names."""
         losses = self._compile_loss
@@ -130,8 +136,32 @@ class TrainingModel(keras.Model):
         def build(y_true, y_pred):
             type(losses).build(losses, y_true, y_pred)
             losses._flat_losses = [one._replace(loss=wrap(one.loss)) for one in losses._flat_losses]
+            for tracker in losses.metrics:  # one for each output, if there are several
+                tracker.update_state = functools.partial(self._track_loss, tracker)
 
         losses.build = build
+
+    def _track_loss(self, tracker, loss, sample_weight):
+        # The losses of the batches of an update are parts of its loss.
+        keras.metrics.Mean.update_state(tracker, loss * self.batches_per_update)
+
+    def parts_of_whole_batches(self, labels, outputs):
+        """Names losses and metrics of layers, and metrics without a value for each row."""
+        layers = all_layers(self.model)
+        names = [f"add_loss in {one.name}" for one in layers if one._get_own_losses()]
+        names += [f"the metric {metric.name}" for one in layers for metric in one._metrics]
+        metrics = self._compile_metrics
+        if metrics is None:
+            return names
+        if not metrics.built:
+            metrics.build(labels, outputs)
+        labels, outputs = metrics._flatten_y(labels), metrics._flatten_y(outputs)
+        for of_outputs in (metrics._flat_metrics, metrics._flat_weighted_metrics):
+            for one, y_true, y_pred in zip(of_outputs, labels, outputs):
+                for metric in [] if one is None else one.metrics:
+                    if not _is_of_rows(metric, y_true, y_pred):
+                        names.append(f"the metric {metric.name}")
+        return names
 
     def _aggregate_additional_loss(self, loss):
         return super()._aggregate_additional_loss(loss) / self.batches_per_update
@@ -142,6 +172,14 @@ class TrainingModel(keras.Model):
         pass
 
 
+def _is_of_rows(metric, y_true, y_pred):
+    if not isinstance(metric, keras.metrics.MeanMetricWrapper):
+        return True
+    shape = metric._fn(y_true, y_pred, **metric._fn_kwargs).shape
+    is_of_rows = len(shape) > 0 and shape[0] in (None, y_pred.shape[0])
+    return is_of_rows and metric._fn is not keras.losses.circle  # it compares them
+
+
 def compile_arguments(model):
     """Returns the arguments of `compile` as objects; `Model.get_compile_config` returns JSON."""
     arguments = {
@@ -150,6 +188,7 @@ def compile_arguments(model):
         "loss_weights": None,
         "metrics": (),
         "weighted_metrics": (),
+        "auto_scale_loss": False,  # `model.optimizer` scales it already, if it should
     }
     losses = model._compile_loss
     if losses is not None:

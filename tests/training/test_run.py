@@ -82,6 +82,19 @@ class Unused(keras.Model):
         return self.used(x)
 
 
+class Measuring(Unused):
+    """A subclass with a metric of its outputs."""
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.mean = keras.metrics.Mean(name="mean_output")
+
+    def call(self, x):
+        outputs = super().call(x)
+        self.mean.update_state(outputs)
+        return outputs
+
+
 def unused():
     model = Unused()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -184,6 +197,7 @@ CASES = {
     "a sum": (one_number(SUMMED), dataset(X, Y > 1)),
     "a mask and weights": (lambda: tagger(True), WEIGHTED),
     "a tuple of inputs": (pairs, dataset((X, X), (X[:, :3], X[:, :2]))),
+    "a metric of the model": (lambda: compiled(Measuring()), dataset(X, X[:, :3])),
     "an added loss": (added_loss, dataset(X, Y)),
     "classifier": (classifier, dataset(X, Y)),
     "weights of examples": (classifier, dataset(X, Y, np.linspace(0.5, 2, ROWS))),
@@ -226,7 +240,7 @@ MARKS = {
     **dict.fromkeys(CASES, [pytest.mark.slow]),
     "a mask and weights": [pytest.mark.ci],
     **dict.fromkeys(("classifier", "two outputs", "lists"), []),
-    **dict.fromkeys(("an ignored class", "a value for each class"), []),
+    **dict.fromkeys(("an ignored class", "a value for each class", "a metric of the model"), []),
 }
 
 
@@ -255,13 +269,13 @@ def test_on_one_device_it_is_fit_of_keras(case, tmp_path):
     loaded = keras.saving.load_model(
         tmp_path / "run" / "model.keras",
         safe_mode=False,
-        custom_objects={"Unused": Unused, "distance": distance},
+        custom_objects={"Unused": Unused, "Measuring": Measuring, "distance": distance},
     )
     assert_same_weights(trained, loaded)
 
 
 DIFFERENT = {"classifier", "weights of examples", "a mask and weights", "an added loss"}
-DIFFERENT |= {"an ignored class", "one number"}
+DIFFERENT |= {"an ignored class", "one number", "a metric of the model"}
 SAME_ON_SEVERAL = set(CASES) - DIFFERENT
 
 
@@ -536,8 +550,8 @@ class OwnLoss(Unused):
         return 0.0
 
 
-def compiled(model, loss="mse"):
-    model.compile("sgd", loss)
+def compiled(model, loss="mse", **settings):
+    model.compile("sgd", loss, **settings)
     return model
 
 
@@ -556,6 +570,8 @@ TWO = {"kind": MEAN, "size": SUM}
         (two_outputs, dataset(X, Y, {"kind": Y, "size": Y}), "the weights are one tensor"),
         (lambda: compiled(OwnLoss()), dataset(X, Y), "OwnLoss overrides compute_loss, which"),
         (lambda: compiled(Misfit(3)), dataset(X, Y), "Misfit cannot be saved: .* get_config"),
+        (lambda: compiled(Unused(), run_eagerly=True), dataset(X, Y), "without run_eagerly"),
+        (lambda: compiled(Unused(), steps_per_execution=2), dataset(X, Y), "steps_per_execution"),
         (lambda: compiled(Unused(), TWO), dataset(X, Y), "All losses of a model must have"),
         (lambda: compiled(Unused(), NONE), dataset(X, Y), "All losses .* Received: None"),
     ],

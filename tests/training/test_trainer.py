@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo.compat import compile_arguments
 from zoo.errors import UserError
 from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import WarmupInverseSquareRoot
@@ -151,6 +152,97 @@ def test_a_mean_over_what_a_mask_selects_cannot_be_split():
     for mine, other in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(mine, other)
     trainer.fit(dataset(batch), steps_per_epoch=1, verbose=0)
+
+
+def sequences(*layers, **settings):
+    """A model of sequences of numbers, with layers of its own, and two batches of an update."""
+    keras.utils.set_random_seed(0)
+    given = keras.Input((3,))
+    x = given
+    for layer in layers:
+        x = layer(x)
+    outputs = {name: keras.layers.Dense(2, "sigmoid", name=name)(x) for name in ("a", "b")}
+    model = keras.Model(given, outputs)
+    model.compile(keras.optimizers.SGD(0.1), {"a": "mse", "b": "mse"}, **settings)
+    trainer = Trainer(model)
+    trainer.compile(**compile_arguments(model), jit_compile=False)
+    random = np.random.default_rng(0)
+    inputs, labels = random.normal(size=(7, 3)), random.uniform(size=(7, 2))
+    whole = (inputs.astype("float32"), {"a": labels, "b": 1 - labels}, None)
+    parts = tuple(
+        (whole[0][cut], {"a": labels[cut], "b": 1 - labels[cut]}, None)
+        for cut in (slice(0, 5), slice(5, 7))
+    )
+    return trainer, *(tf.data.Dataset.from_tensors(one).repeat() for one in (whole, parts))
+
+
+def test_the_losses_of_outputs_are_those_of_the_whole_update():
+    settings = {"metrics": {"a": "mae"}, "loss_weights": {"a": 1.0, "b": 3.0}}
+    histories = []
+    for index in (0, 1):
+        trainer, *batches = sequences(**settings)
+        histories.append(
+            trainer.fit(batches[index], epochs=2, steps_per_epoch=2, verbose=0).history
+        )
+    assert histories[0].keys() == histories[1].keys() > {"a_loss", "b_loss", "a_mae"}
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(values, histories[1][name], rtol=1e-5, err_msg=name)
+    found = histories[0]
+    np.testing.assert_allclose(
+        found["loss"], np.add(found["a_loss"], np.multiply(3, found["b_loss"])), rtol=1e-5
+    )
+
+
+class Measuring(keras.layers.Layer):
+    """A layer with a metric of what it is called on."""
+
+    def __init__(self):
+        super().__init__()
+        self.measured = keras.metrics.Mean(name="measured")
+
+    def call(self, x):
+        self.measured.update_state(x)
+        return x
+
+
+def one_number(labels, outputs):
+    return keras.ops.mean(outputs)
+
+
+OF_BATCHES = {
+    "add_loss in activity": ([keras.layers.ActivityRegularization(0.1, name="activity")], {}),
+    "the metric measured": ([Measuring()], {}),
+    "the metric one_number": ([], {"metrics": {"b": ["mae", one_number]}}),
+    "the metric mine": (
+        [],
+        {"weighted_metrics": {"a": [keras.metrics.MeanMetricWrapper(one_number, name="mine")]}},
+    ),
+    "the metric mean_squared_error": ([], {"metrics": {"a": [keras.losses.MeanSquaredError()]}}),
+}
+
+
+@pytest.mark.parametrize("name", OF_BATCHES)
+def test_what_is_computed_of_a_whole_batch_cannot_be_split(name):
+    """The error is raised before the first step; whole batches train."""
+    layers, settings = OF_BATCHES[name]
+    trainer, whole, parts = sequences(*layers, **settings)
+    before = trainer.get_weights()
+    with pytest.raises(UserError, match=rf"whole batch \({name}\) cannot be split between 2 dev"):
+        trainer.fit(parts, steps_per_epoch=1, verbose=0)
+    for mine, other in zip(trainer.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    trainer, whole, parts = sequences(*layers, **settings)
+    trainer.fit(whole, steps_per_epoch=1, verbose=0)
+
+
+@pytest.mark.parametrize("scales", [True, False])
+def test_the_loss_is_scaled_if_the_model_is_compiled_so(scales):
+    model = language_model(dtype="mixed_float16")
+    model.dtype_policy = "mixed_float16"
+    model.compile("sgd", SmoothedCrossEntropy(reduction="sum"), auto_scale_loss=scales)
+    trainer = Trainer(model)
+    trainer.compile(**compile_arguments(model))
+    assert isinstance(trainer.optimizer, keras.optimizers.LossScaleOptimizer) == scales
 
 
 def test_compiled_by_xla_it_learns_the_same():

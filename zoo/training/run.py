@@ -305,6 +305,8 @@ def _arguments_of_compile(model):
             "zoo.training.trainer.Trainer does not call. Pass a loss to compile, or call add_loss "
             "in the model."
         )
+    if model.run_eagerly or model.steps_per_execution > 1:
+        raise UserError("Compile the model without run_eagerly and steps_per_execution.")
     return compile_arguments(model)
 
 

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from zoo import compat
+from zoo.errors import UserError
 from zoo.models.copying import copy_model
 from zoo.training import distribution
 from zoo.training.share_losses import ShareLoss, common_reduction, loss_weights
@@ -95,13 +96,14 @@ class Trainer(compat.TrainingModel):
         weighted_metrics=(),
         *,
         jit_compile="auto",
+        auto_scale_loss=True,
     ):
         """Configures training; call it within the strategy's scope.
 
         Args:
             optimizer: `keras.optimizers.Optimizer`.
             loss: a loss, or one for each output, as in Keras, all with the same reduction.
-            loss_weights, metrics, weighted_metrics: as in Keras.
+            loss_weights, metrics, weighted_metrics, auto_scale_loss: as in Keras.
             jit_compile: whether to compile with XLA: on one device the whole step, on several the
                 forward and backward pass. "auto" compiles on GPUs if all batches have the same
                 shape but for the number of rows: it takes seconds to minutes for each shape.
@@ -124,6 +126,7 @@ class Trainer(compat.TrainingModel):
             metrics=metrics or None,
             weighted_metrics=weighted_metrics or None,
             jit_compile=False,
+            auto_scale_loss=auto_scale_loss,
         )
         self.wrap_losses(self._share_loss)
         self._jit_compile_argument = jit_compile
@@ -271,9 +274,11 @@ class Trainer(compat.TrainingModel):
 
     def update_metrics(self, share, outputs):
         """Updates the metrics given to `compile` with a share, without its repeated rows."""
+        _, labels, share_weights = share
+        if self._num_shares > 1:
+            self._check_parts(labels, outputs)
         if self.metrics_of_compile is None:
             return
-        _, labels, share_weights = share
         weights = share_weights.weights
         if self._num_replicas > 1:  # some rows may be repeated
             if weights is None or self._has_unweighted_metrics:  # they are removed
@@ -284,6 +289,15 @@ class Trainer(compat.TrainingModel):
             else:  # a weight of 0 for these rows, which takes less time
                 weights = loss_weights(share_weights, "sum", self._num_replicas)
         self.metrics_of_compile.update_state(labels, outputs, weights)
+
+    def _check_parts(self, labels, outputs):
+        names = self.parts_of_whole_batches(labels, outputs)
+        if names:
+            raise UserError(
+                f"What is computed of a whole batch ({', '.join(names)}) cannot be split between "
+                f"{self._num_shares} devices or accumulated batches. Return a value for each row, "
+                "to a loss or metric given to compile, or train on one device."
+            )
 
     def get_metrics_result(self):
         """As in Keras, but a metric with several values becomes an entry for each.
