@@ -16,10 +16,22 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope as in_st
 from keras.src.initializers.random_initializers import RandomInitializer as RandomInitializer
 from keras.src.layers.layer import CallContext
 
+_ATTRIBUTES = ("_keras_mask", "_keras_logits")  # metrics look at them
+
 # `RandomInitializer` is the base class of initializers that draw random numbers.
 
 # `get_keras_mask(tensor)` returns the mask that a layer attached to its output, or None. Keras
 # passes the mask of the first input to a layer's argument `mask`; this gives that of any input.
+
+
+def keras_attributes(tensor):
+    """Returns the mask that Keras attaches to a tensor and the logits of probabilities, or None."""
+    return [getattr(tensor, name, None) for name in _ATTRIBUTES]
+
+
+def set_keras_attributes(tensor, values):
+    for name, value in zip(_ATTRIBUTES, values):
+        setattr(tensor, name, value)
 
 
 @contextlib.contextmanager
@@ -149,19 +161,17 @@ class TrainingModel(keras.Model):
         """Names losses and metrics of layers, and metrics without a value for each row."""
         layers = all_layers(self.model)
         names = [f"add_loss in {one.name}" for one in layers if one._get_own_losses()]
-        names += [f"the metric {metric.name}" for one in layers for metric in one._metrics]
+        found = [metric for one in layers for metric in one._metrics]
         metrics = self._compile_metrics
-        if metrics is None:
-            return names
-        if not metrics.built:
-            metrics.build(labels, outputs)
-        labels, outputs = metrics._flatten_y(labels), metrics._flatten_y(outputs)
-        for of_outputs in (metrics._flat_metrics, metrics._flat_weighted_metrics):
-            for one, y_true, y_pred in zip(of_outputs, labels, outputs):
-                for metric in [] if one is None else one.metrics:
-                    if not _is_of_rows(metric, y_true, y_pred):
-                        names.append(f"the metric {metric.name}")
-        return names
+        if metrics is not None:
+            if not metrics.built:
+                metrics.build(labels, outputs)
+            pairs = list(zip(metrics._flatten_y(labels), metrics._flatten_y(outputs)))
+            for of_outputs in (metrics._flat_metrics, metrics._flat_weighted_metrics):
+                for one, (y_true, y_pred) in zip(of_outputs, pairs):
+                    given = [] if one is None else one.metrics
+                    found += [metric for metric in given if not _is_of_rows(metric, y_true, y_pred)]
+        return names + [f"the metric {metric.name}" for metric in found]
 
     def _aggregate_additional_loss(self, loss):
         return super()._aggregate_additional_loss(loss) / self.batches_per_update

@@ -128,15 +128,16 @@ METRICS, METRIC_FUNCTIONS = exported(keras.metrics)
 METRIC_FUNCTIONS = {**LOSS_FUNCTIONS, **METRIC_FUNCTIONS}  # Keras takes losses as metrics
 
 
-def made(cls, **settings):
-    """An object of a class, or None if its constructor does not have the settings."""
+def made(cls, *settings):
+    """An object of a class, or None if its constructor does not have the settings, pairs."""
     parameters = inspect.signature(cls).parameters
-    if not set(settings) <= set(parameters):
+    arguments = dict(settings)
+    if not set(arguments) <= set(parameters):
         return None
     for name, one in parameters.items():
         if one.default is one.empty and one.kind != one.VAR_KEYWORD:
-            settings[name] = ARGUMENTS[name]
-    return cls(**settings)
+            arguments[name] = ARGUMENTS[name]
+    return cls(**arguments)
 
 
 def is_suited(computing, case):
@@ -155,8 +156,8 @@ def is_suited(computing, case):
 
 def losses_for(case):
     """Losses by name; functions as the losses that Keras makes of them."""
-    losses = {name: made(cls, **dict([case.setting])) for name, cls in LOSSES.items()}
-    if case.setting == MEAN:
+    losses = {name: made(cls, case.setting) for name, cls in LOSSES.items()}
+    if case.setting == MEAN and not case.weighted:
         losses |= {name: loss_of_function(function) for name, function in LOSS_FUNCTIONS.items()}
     return {name: one for name, one in losses.items() if one is not None and is_suited(one, case)}
 
@@ -164,7 +165,7 @@ def losses_for(case):
 def metrics_for(case):
     """Classes and functions by name."""
     metrics = {name: made(cls) for name, cls in METRICS.items()}
-    for name, function in METRIC_FUNCTIONS.items():
+    for name, function in METRIC_FUNCTIONS.items() if not case.weighted else ():
         metrics[name] = keras.metrics.MeanMetricWrapper(function)
     given = {**METRICS, **METRIC_FUNCTIONS}
     return {name: given[name] for name, one in metrics.items() if is_suited(one, case)}
@@ -226,15 +227,13 @@ def compiled(case, losses, metrics=()):
     }
     model = keras.Model(inputs, outputs)
     first = next(iter(losses))
-    unweighted, weighted = (
-        {first: [made(one) if inspect.isclass(one) else one for one in metrics]} for _ in range(2)
-    )
+    metrics = {first: [made(one) if inspect.isclass(one) else one for one in metrics]}
     model.compile(
         keras.optimizers.SGD(0.05),
         losses,
-        metrics=unweighted,
-        weighted_metrics=weighted,
         jit_compile=False,  # XLA compiles for seconds
+        metrics=None if case.weighted else metrics,
+        weighted_metrics=metrics if case.weighted else None,
     )
     return model
 
@@ -308,10 +307,10 @@ def check(case, devices, folder):
 
 
 def marks(kind, setting):
-    """The default settings are for all metrics, too, and take longer than others."""
-    if setting == MEAN:
-        return [pytest.mark.ci]
-    return [] if kind == "ids" else [pytest.mark.slow]
+    """By the seconds that they take: all metrics are trained with the default setting."""
+    if kind == "ids":
+        return [pytest.mark.ci] if setting == MEAN else []
+    return [pytest.mark.ci if kind == "numbers" and setting in (MEAN, SUM) else pytest.mark.slow]
 
 
 @pytest.mark.parametrize(

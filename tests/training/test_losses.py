@@ -207,6 +207,16 @@ def test_masks_and_single_numbers_that_would_be_wrong_are_refused():
         ShareLoss(number, 2)(np.eye(VOCABULARY)[labels], logits, np.ones(4, "float32"))
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_one_number_for_a_batch_is_weighted_as_by_keras(reduction):
+    labels, logits = tokens(4)
+    labels, weights = np.eye(VOCABULARY)[labels], RANDOM.uniform(size=4).astype("float32")
+    loss = keras.losses.Dice(reduction=reduction)
+    share = ShareWeights.of_update(weights, 4, weights.sum())
+    found = ShareLoss(loss)(labels, logits, loss_weights(share, reduction, 1))
+    np.testing.assert_allclose(found, loss(labels, logits, weights), rtol=1e-6)
+
+
 def test_errors_name_the_loss_of_a_function():
     labels, logits = tokens(4)
 

@@ -193,6 +193,25 @@ def test_the_losses_of_outputs_are_those_of_the_whole_update():
     )
 
 
+def test_metrics_of_parts_see_masks_and_logits():
+    """As those of the whole update: what Keras attaches to outputs is not lost."""
+    whole = data(1)
+    parts = tuple(tuple(array[:, cut] for array in whole) for cut in (slice(0, 1), slice(1, ROWS)))
+    histories = []
+    for arrays in (whole, parts):
+        keras.utils.set_random_seed(0)
+        sure = keras.initializers.RandomNormal(stddev=100.0)  # of probabilities that are 0 or 1
+        layers = [keras.layers.Embedding(VOCABULARY, 4, "normal", mask_zero=True)]
+        layers.append(keras.layers.Dense(VOCABULARY, "softmax", kernel_initializer=sure))
+        trainer = Trainer(keras.Sequential([keras.Input((None,), dtype="int32"), *layers]))
+        loss = keras.losses.SparseCategoricalCrossentropy(reduction="sum")
+        metrics = ["accuracy", "sparse_categorical_crossentropy"]
+        trainer.compile(keras.optimizers.SGD(0.0), loss, metrics=metrics)
+        histories.append(trainer.fit(dataset(arrays), steps_per_epoch=1, verbose=0).history)
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(values, histories[1][name], rtol=1e-5, err_msg=name)
+
+
 class Measuring(keras.layers.Layer):
     """A layer with a metric of what it is called on."""
 

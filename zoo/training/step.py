@@ -5,9 +5,10 @@ gradients of all shares are summed before they are clipped, so the result does n
 number of replicas.
 """
 
+import keras
 import tensorflow as tf
 
-from zoo import kernels
+from zoo import compat, kernels
 from zoo.training.distribution import sum_over_replicas
 
 
@@ -30,7 +31,9 @@ def training_step(trainer, shares, compute_gradients):
 
     # 1. The losses and gradients of this replica, summed over the batches.
     for share in shares:
-        loss, outputs, gradients = compute_gradients(*share)
+        loss, outputs, attributes, gradients = compute_gradients(*share)
+        for output, values in zip(keras.tree.flatten(outputs), attributes):
+            compat.set_keras_attributes(output, values)  # a `tf.function` drops them
         total_loss += loss
         total_gradients = [
             _add(total, gradient) for total, gradient in zip(total_gradients, gradients)
@@ -49,14 +52,16 @@ def training_step(trainer, shares, compute_gradients):
 
 
 def loss_and_gradients(trainer, inputs, labels, share_weights):
-    """Returns the loss of a share, the outputs, and a gradient or None for each variable."""
+    """Returns the loss of a share, outputs and their attributes, and a gradient or None each."""
     with tf.GradientTape() as tape:
         outputs = trainer(inputs, training=True)
         loss = trainer.compute_loss(inputs, labels, outputs, share_weights, training=True)
         scaled = trainer.optimizer.scale_loss(loss)  # for float16; `apply` undoes it
     gradients = tape.gradient(scaled, trainer.trainable_variables)
     # Gradients of embeddings are `IndexedSlices`; convert_to_tensor sums repeated rows.
-    return loss, outputs, [g if g is None else tf.convert_to_tensor(g) for g in gradients]
+    gradients = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
+    attributes = [compat.keras_attributes(output) for output in keras.tree.flatten(outputs)]
+    return loss, outputs, attributes, gradients
 
 
 @kernels.accelerated_by(kernels.apply_gradients)

@@ -369,11 +369,10 @@ def _scalars(results):
 
 
 def _select_rows(tensor, selected):
-    """The selected rows of a tensor or None, and of the mask that Keras attaches to it."""
+    """The selected rows of a tensor or None, and of what Keras attaches to it."""
     if tensor is None:
         return None
     rows = tf.boolean_mask(tensor, selected)
-    mask = compat.get_keras_mask(tensor)
-    if mask is not None:
-        compat.set_keras_mask(rows, tf.boolean_mask(mask, selected))
+    attributes = compat.keras_attributes(tensor)
+    compat.set_keras_attributes(rows, [_select_rows(one, selected) for one in attributes])
     return rows
