@@ -28,7 +28,12 @@ from zoo.errors import UserError
 from zoo.tasks.classifier import TextClassifier
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.sentencepiece import train_tokenizer
-from zoo.training.losses import ClassWeighted, SmoothedCrossEntropy, balanced_class_weights
+from zoo.training.losses import (
+    ClassWeighted,
+    SmoothedCrossEntropy,
+    balanced_class_weights,
+    several_labels,
+)
 from zoo.training.optimizers import adamw, warmup_cosine
 from zoo.training.report import finish_text_classifier
 from zoo.training.run import Run
@@ -190,16 +195,7 @@ def load_texts(config):
 def objective(config, data):
     """The loss and the accuracy, for one or several labels per text."""
     if config.problem == "multi_label":
-        loss = keras.losses.BinaryCrossentropy(
-            from_logits=True,
-            label_smoothing=config.label_smoothing,
-            reduction="mean_with_sample_weight",
-        )
-        # A logit of 0, the probability 0.5, is a threshold that `BinaryAccuracy` refuses.
-        accuracy = keras.metrics.MeanMetricWrapper(
-            keras.metrics.binary_accuracy, name="accuracy", threshold=0.0
-        )
-        return loss, accuracy
+        return several_labels(config.label_smoothing)
     loss = SmoothedCrossEntropy(config.label_smoothing)
     if config.class_weights:
         loss = ClassWeighted(loss, balanced_class_weights(data.train.labels, len(data.class_names)))

@@ -18,16 +18,14 @@ from typing import Literal
 
 from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
 
-import keras
-
 from zoo.data.image_batches import steps_per_epoch
 from zoo.errors import UserError
 from zoo.training import fine_tuning
 from zoo.training.augmentation import Augmentation
 from zoo.training.image_run import (
-    balanced_by_class,
     find_images,
     load_images,
+    objective,
     train_classifier,
 )
 from zoo.training.optimizers import SGD, adamw, warmup_cosine
@@ -153,13 +151,7 @@ def main(config):
     steps_per_epoch(data.train, config.batch_size)  # checks the batch size
     with run.scope():
         optimizer = build_optimizer(config, classifier.model)
-        # of soft labels: Mixup, CutMix and label smoothing mix the labels of classes
-        loss = keras.losses.CategoricalCrossentropy(
-            from_logits=True, reduction="mean_with_sample_weight"
-        )
-        if config.class_weights == "balanced":
-            loss = balanced_by_class(loss, data, config.label_smoothing)
-        accuracy = keras.metrics.CategoricalAccuracy(name="accuracy")
+        loss, accuracy = objective(config, data)
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,

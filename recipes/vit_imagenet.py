@@ -14,14 +14,12 @@ from typing import Literal
 
 from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
 
-import keras
-
 import zoo
 from zoo.data.image_batches import steps_per_epoch
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
-from zoo.training.image_run import balanced_by_class, load_images, train_classifier
+from zoo.training.image_run import load_images, objective, train_classifier
 from zoo.training.optimizers import adamw, warmup_cosine
 from zoo.training.run import Run
 from zoo.training.settings import FRACTION, ImageSettings, Precision, report_invalid_settings
@@ -104,13 +102,7 @@ def main(config):
         model = build_model(config, len(data.class_names))
         rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
         optimizer = adamw(rate, config.weight_decay, config.clip_norm)
-        # of soft labels: Mixup, CutMix and label smoothing mix the labels of classes
-        loss = keras.losses.CategoricalCrossentropy(
-            from_logits=True, reduction="mean_with_sample_weight"
-        )
-        if config.class_weights == "balanced":
-            loss = balanced_by_class(loss, data, config.label_smoothing)
-        accuracy = keras.metrics.CategoricalAccuracy(name="accuracy")
+        loss, accuracy = objective(config, data)
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,

@@ -10,6 +10,7 @@ from sklearn.metrics import (
     average_precision_score,
     balanced_accuracy_score,
     f1_score,
+    log_loss,
     recall_score,
 )
 
@@ -46,6 +47,7 @@ def test_scores_of_several_labels():
     assert found["f1_macro"] == pytest.approx(f1)
     assert found["f1_micro"] == pytest.approx(f1_score(labels, given, average="micro"))
     assert found["items"] == {**dict(zip("abc", labels.sum(0).tolist())), "d": 0}
+    assert found["loss"] == pytest.approx(log_loss(labels.ravel(), probabilities.ravel()), rel=1e-5)
     one = label_scores(labels[:, :1], labels[:, :1] * 0.6, ["a"])
     assert (one["mean_average_precision"], one["f1_micro"], one["f1_macro"]) == (1, 1, 1)
     json.dumps(found)
@@ -146,8 +148,9 @@ def test_class_names_are_drawn_as_they_are(tmp_path):
     names = ["pos, very", r"$\frac$", "5 $ or 10 $", "良い", "x" * 200, "a\x07b", ""]
     pictures.confusion_matrix(range(7), range(7), names, tmp_path / "matrix.png", "texts")
     pixels = np.zeros((7, 8, 8, 3), np.uint8)
-    answers = [(name, 0.5) for name in names]
-    pictures.attention(pixels, np.ones((7, 2, 2)), answers, names[::-1], tmp_path / "maps.png")
+    answers = [[(name, 0.5)] * n for n, name in enumerate(names)]  # from none to several
+    truth = [[name] for name in names[:0:-1]] + [[]]
+    pictures.attention(pixels, np.ones((7, 2, 2)), answers, truth, tmp_path / "maps.png")
     assert all(map(is_picture, tmp_path.iterdir()))
 
 

@@ -13,11 +13,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 import zoo
 import zoo.training
-from tests.deploy.small_models import small_classifier
 from zoo import hardware
 from zoo.errors import DataError, UserError
 from zoo.training.callbacks import history_rows
@@ -703,34 +701,6 @@ def test_steps_are_profiled(steps, epochs, tmp_path):
     run.train(unused(), dataset(X, Y), epochs=epochs)
     traces = [*tmp_path.rglob("*.xplane.pb")]
     assert len(traces) == (steps > 0 and epochs == 2)
-
-
-@pytest.mark.slow
-def test_the_script_for_several_labels_runs(tmp_path, monkeypatch):
-    """On images of flat colors: whether each of red, green and blue is high."""
-    random = np.random.default_rng(0)
-    lines = ["image,labels"]
-    names = ("red", "green", "blue")
-    (tmp_path / "scenes").mkdir()
-    for number in range(160):
-        bright = np.array([number // 2**channel % 2 for channel in range(3)])
-        pixels = (bright * 150 + random.integers(0, 100, (8, 8, 3))).astype(np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "scenes" / f"{number}.png")
-        lines.append(f"{number}.png,{'|'.join(np.array(names)[bright > 0])}")
-    (tmp_path / "scenes" / "labels.csv").write_text("\n".join(lines))
-    small_classifier(image=(8, 8, 3), num_layers=1).save(tmp_path / "small")
-    monkeypatch.chdir(tmp_path)
-    page = (DOCS / "finetune.md").read_text()
-    [code] = re.findall("```python\n# several_labels.py\n(.*?)```", page, re.S)
-    code = code.replace("vit-base-patch16-224/", "small").replace("AdamW(1e-4", "AdamW(1e-2")
-    exec(code, {"__name__": "script"})
-    classifier = zoo.load("runs/scenes")
-    assert classifier.problem == "multi_label"
-    assert classifier.class_names == ["blue", "green", "red"]
-    metrics = json.loads(pathlib.Path("runs/scenes/metrics.json").read_text())
-    assert metrics["mean_average_precision"] > 0.9 and sum(metrics["items"].values()) > 10
-    white, black = classifier([np.full((8, 8, 3), value, np.uint8) for value in (200, 50)])
-    assert {name for name, _ in white} == {*names} and black == []
 
 
 @pytest.mark.ci

@@ -33,7 +33,7 @@ def evaluate(
         items: runs, published weights or exported SavedModels; several are compared.
             DATA is a folder of images, TFDS data set, TSV or text file, or sacrebleu:wmt20/en-de
         target: file with the reference translations, if DATA is a file of sentences; repeatable
-        labels: file with the class numbers of each image
+        labels: table of the images in the folder and their labels, or file with their class numbers
         data_dir: folder of prepared TFDS data
         bleu_tokenize: sacrebleu's tokenizer of BLEU (that of the script of the references)
         out: JSON file to write the results to

@@ -84,7 +84,7 @@ def training_batches(
         batch_size: B, the rows of an update.
         augment: `zoo.training.augmentation.Augmentation`; none by default.
         label_smoothing: share of each label spread over all classes (Szegedy et al. 2015, section
-            7).
+            7); of images with several labels, the share by which each is moved towards 0.5.
         seed: seed of shuffling and augmentation.
         first_step: step of the first batch, counted from the beginning of the run.
         accumulation: number of batches of an update, which must divide `batch_size`. Their
@@ -112,13 +112,16 @@ def training_batches(
             return random_resized_crop(image, row_seed, images.image_shape, min_crop_area)
 
         def update(step, pixels, labels):
-            tf.debugging.assert_non_negative(labels, INVALID_LABEL)
-            tf.debugging.assert_less(labels, num_classes, INVALID_LABEL)
-            labels = tf.one_hot(labels, num_classes)
+            spread = 2
+            if labels.shape.rank == 1:
+                tf.debugging.assert_non_negative(labels, INVALID_LABEL)
+                tf.debugging.assert_less(labels, num_classes, INVALID_LABEL)
+                labels = tf.one_hot(labels, num_classes)
+                spread = num_classes
             if augment is not None:
                 rows = BatchRows(tf.constant(own.indices), batch_size)
                 pixels, labels = augment(pixels, labels, _seed(seed, step), rows)
-            labels = (1.0 - label_smoothing) * labels + label_smoothing / num_classes
+            labels = (1.0 - label_smoothing) * labels + label_smoothing / spread
             weights = tf.ones([len(own.indices)])
             return own.split(pixels, labels, weights, total_weight=batch_size)
 
@@ -155,7 +158,9 @@ def evaluation_batches(images, num_classes, batch_size):
             places = start + tf.cast(own.indices, tf.int64)
             weights = tf.cast(places < len(images), tf.float32)
             total_weight = tf.minimum(start + batch_size, len(images)) - start
-            return own.split(pixels, tf.one_hot(labels, num_classes), weights, total_weight)
+            if labels.shape.rank == 1:
+                labels = tf.one_hot(labels, num_classes)
+            return own.split(pixels, labels, weights, total_weight)
 
         read = _read(images, tf.data.Dataset.range(steps).map(places), own.indices)
         return unbatch_replicas(read.map(batch, tf.data.AUTOTUNE))
@@ -211,7 +216,7 @@ def _read(images, steps, rows, crop=None):
         crop: function of (encoded image, step, row) that returns uint8 [H, W, C].
 
     Returns:
-        A data set of (step, images uint8 [b, H, W, C], labels int32 [b]).
+        A data set of (step, images uint8 [b, H, W, C], labels int32 [b] or float32 [b, K]).
     """
     if images.decoded and crop is None:
         # A graph captures tensors by reference, but embeds arrays as constants.

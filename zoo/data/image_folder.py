@@ -73,7 +73,7 @@ def image_folder(folder, seed=0):
         test=test,
         class_names=names,
         source_shape=(None, None, 3),
-        notes=(*notes, *_unused(folder, files)),
+        notes=(*notes, *unused(folder, files)),
         seed=None if test_folder else seed,
     )
 
@@ -81,7 +81,7 @@ def image_folder(folder, seed=0):
 def images_in(folder):
     """Returns the paths of the images in a folder and its subfolders, and notes on other files."""
     files = _images(folder)
-    return files, _unused(folder, files)
+    return files, unused(folder, files)
 
 
 def class_folders(folder):
@@ -94,7 +94,7 @@ def class_folders(folder):
         DataError: if there are no images, or a folder cannot be read.
     """
     files = _by_class(folder)
-    return _stream(files, list(files)), list(files), _unused(folder, chain(*files.values()))
+    return _stream(files, list(files)), list(files), unused(folder, chain(*files.values()))
 
 
 def by_name(folder):
@@ -208,12 +208,12 @@ def _by_class(folder, fewest=1):
     if len(found) < fewest:
         raise DataError(
             f"{folder} must contain images ({', '.join(SUFFIXES)}) in folders, one per class, at "
-            f"least {fewest}. {' '.join(_unused(folder, chain(*found.values())))}"
+            f"least {fewest}. {' '.join(unused(folder, chain(*found.values())))}"
         )
     return found
 
 
-def _unused(folder, files):
+def unused(folder, files):
     """Returns lines about what is in a folder beside `files`: none, or one line.
 
     A folder that contains none of the files counts as one.
@@ -247,8 +247,13 @@ def _stream(files_by_class, names):
         files = files_by_class.get(name, [])
         paths += files
         labels += [label] * len(files)
+    return images_of_files(paths, np.int32(labels))
+
+
+def images_of_files(paths, labels):
+    """`Images` of the files with these paths, and their labels: int32 [n] or float32 [n, K]."""
     all_paths = tf.constant([*map(os.fsencode, paths)], tf.string)
-    all_labels = tf.constant(labels, tf.int32)
+    all_labels = tf.constant(labels)
 
     def read(number):
         return tf.io.read_file(tf.gather(all_paths, number)), tf.gather(all_labels, number)

@@ -1,6 +1,6 @@
 """Labeled images, in memory or read from files when they are needed.
 
-Axes: H image height, W image width, C channels, n images.
+Axes: H image height, W image width, C channels, n images, K classes.
 """
 
 import contextlib
@@ -35,11 +35,12 @@ class Images:
     Args:
         numbers: int64 [n], the numbers of these images in their source.
         read: function of a number, int64 [], that returns the encoded image, string [], and its
-            label, int32 [], which is -1 for an image without a label. It is called in a graph.
+            label, int32 [], which is -1 for an image without a label; or, of images with any number
+            of labels, float32 [K] with 1 for each. It is called in a graph.
         name: function of a number, an int, that returns the name of the image for messages.
         preprocessing: `ImagePreprocessing` that resizes and crops the images; required to decode
             them.
-        decoded: for images in memory, their pixels uint8 [n, H, W, C] and labels int32 [n].
+        decoded: for images in memory, their pixels uint8 [n, H, W, C] and `labels`.
     """
 
     numbers: np.ndarray
@@ -63,7 +64,7 @@ class Images:
 
     @functools.cached_property
     def labels(self):
-        """The labels of all images, int32 [n]."""
+        """The labels of all images, int32 [n] or float32 [n, K]."""
         if self.decoded:
             return self.decoded[1]
         numbers = tf.data.Dataset.from_tensor_slices(self.numbers)
@@ -91,7 +92,7 @@ class Images:
         some = self.subset(np.linspace(0, total - 1, min(total, _LABELS_SEEN)).astype("int64"))
         if total > _MOST_LABELS and (some.labels >= 0).all():
             return self, ()
-        places = np.flatnonzero(self.labels >= 0)
+        places = np.flatnonzero((self.labels >= 0).reshape(total, -1).all(axis=1))
         if len(places) == total:
             return self, ()
         if not len(places):
@@ -109,7 +110,7 @@ class Images:
         batches = list(self._decoded())
         pixels = np.concatenate([pixels for pixels, _ in batches])
         labels = np.concatenate([labels for _, labels in batches])
-        return dataclasses.replace(self, decoded=(pixels, labels.astype(np.int32)))
+        return dataclasses.replace(self, decoded=(pixels, labels))
 
     def check(self):
         """Decodes all images, and raises `DataError` that names those that cannot be read."""
@@ -254,9 +255,8 @@ class ImageDataset(NamedTuple):
         if not share:
             return self
         labels = self.train.labels
-        classes, sizes = np.unique(labels, return_counts=True)
         num_valid = round(share * len(labels))
-        count = max(len(labels) - num_valid, len(classes))
+        count = max(len(labels) - num_valid, len(np.unique(_classes(labels))))
         if count == len(labels) or num_valid == len(labels):
             raise DataError(
                 f"A share of {share} of {len(labels):,} training images leaves none for training "
@@ -264,11 +264,10 @@ class ImageDataset(NamedTuple):
             )
         train = _stratified(labels, count, seed)
         valid = np.setdiff1d(np.arange(len(labels)), train)
-        names = [self.class_names[label] for label in classes[sizes == 1]]
         return self._replace(
             train=self.train.subset(train),
             valid=self.train.subset(valid),
-            notes=(*self.notes, *_single_notes(names)),
+            notes=(*self.notes, *_single_notes(labels, self.class_names)),
         )
 
     def preprocessing(self):
@@ -290,7 +289,7 @@ class ImageDataset(NamedTuple):
 def hold_out(images, class_names, seed):
     """Divides images: a tenth of each class, at least one image, is held out for testing.
 
-    A class of one image is trained on.
+    A class of one image is trained on. Images with several labels are divided by the rarest one.
 
     Args:
         images: `Images`, all with labels.
@@ -305,8 +304,9 @@ def hold_out(images, class_names, seed):
     """
     random = np.random.default_rng(seed)
     labels = images.labels  # which may read all images
-    classes, sizes = np.unique(labels, return_counts=True)
-    by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
+    classes = _classes(labels)
+    _, sizes = np.unique(classes, return_counts=True)
+    by_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
     train = []
     test = []
     for places in by_class:
@@ -316,14 +316,32 @@ def hold_out(images, class_names, seed):
         order = places[random.permutation(len(places))]
         test.append(order[:count])
         train.append(order[count:])
-    notes = _single_notes([class_names[label] for label in classes[sizes == 1]])
+    notes = _single_notes(labels, class_names)
     if sizes.max() == 1:
         raise DataError("There is one image of each class. Testing needs a second one.")
     return images.subset(np.concatenate(train)), images.subset(np.concatenate(test)), notes
 
 
-def _single_notes(names):
+def _classes(labels):
+    """The classes by which images are divided, int [n]; an image of each is trained on.
+
+    They are the labels, int [n]; of labels float [n, K], the rarest one of each image, or K without
+    one. Of a label that is the rarest one of no image, an image is a class of its own.
+    """
+    if labels.ndim == 1:
+        return labels
+    columns = np.column_stack([labels, ~labels.any(axis=1)])
+    classes = np.where(columns, columns.sum(axis=0), np.inf).argmin(axis=1)
+    for label in range(labels.shape[1]):
+        if label not in classes:
+            classes[labels[:, label].argmax()] = columns.shape[1] + label
+    return classes
+
+
+def _single_notes(labels, class_names):
     """Returns lines about classes with one image: none, or one line."""
+    sizes = np.bincount(labels) if labels.ndim == 1 else labels.sum(axis=0)
+    names = [class_names[label] for label in np.flatnonzero(sizes == 1)]
     if not names:
         return ()
     shown = ", ".join(names[:_MAX_NAMED])
@@ -374,6 +392,7 @@ def _stratified(labels, count, seed):
 
     At least one of each class is drawn.
     """
+    labels = _classes(labels)
     classes, sizes = np.unique(labels, return_counts=True)
     if not len(classes) <= count <= len(labels):
         raise DataError(

@@ -101,7 +101,7 @@ def read_rows(path, columns):
     if is_literal:
         rows = [(n, line.strip("\r\n").split("\t")) for n, line in enumerate(lines, start=1)]
     elif rows is None:
-        rows = _csv_rows(path, lines, "\t")
+        rows = csv_rows(path, lines, "\t")
     found = []
     for number, row in rows:
         if len(row) > 1:
@@ -146,7 +146,7 @@ def _rows_of_csv_file(path, lines):
     # Some write a space after each comma, also before quotes.
     for delimiter, has_spaces in ((",", False), (",", True), (";", False), (";", True)):
         with contextlib.suppress(DataError):
-            found = _csv_rows(path, lines, delimiter, skipinitialspace=has_spaces)
+            found = csv_rows(path, lines, delimiter, skipinitialspace=has_spaces)
             rows = [(number, row) for number, row in found if row]
             widths = {len(row) for _, row in rows}
             if len(widths) == 1 and widths != {1}:
@@ -154,7 +154,7 @@ def _rows_of_csv_file(path, lines):
     return None
 
 
-def _csv_rows(path, lines, delimiter, **options):
+def csv_rows(path, lines, delimiter, **options):
     """Yields the number of its last line and the columns of each row."""
     csv.field_size_limit(max(csv.field_size_limit(), sum(map(len, lines))))
     reader = csv.reader(lines, delimiter=delimiter, strict=True, **options)

@@ -19,6 +19,7 @@ from zoo.data.image_folder import (
     image_folder,
     subfolder,
 )
+from zoo.data.image_table import image_table
 from zoo.data.images import Images, digits
 from zoo.data.parallel_text import file_pair
 from zoo.data.tables import read_table
@@ -150,13 +151,14 @@ def _synonyms(name):
     return [part.strip() for part in parts if part.strip()]
 
 
-def labeled_images(data, labels=None, data_dir=None, settings=None):
+def labeled_images(data, labels=None, data_dir=None, settings=None, problem="single_label"):
     """Finds images. Images in folders are in the order of their file names.
 
     Args:
         data, labels, data_dir: see `zoo.evaluate`.
         settings: of the run of the model, or None. Of data without test images, such as the
             built-in digits, the images are those that this run held out, or a run with seed 0.
+        problem: of the model, see `zoo.data.image_table.image_table`.
 
     Returns:
         `Labeled`.
@@ -164,6 +166,8 @@ def labeled_images(data, labels=None, data_dir=None, settings=None):
     path = pathlib.Path(data)
     settings = settings or {}
     seed = settings.get("seed", 0)
+    if path.is_dir() and labels is not None and _is_table(labels):
+        return _table_of_images(data, labels, settings, problem)
     if path.is_dir():
         folder = subfolder(path, TEST)
         if folder is None and labels is None and _is_same(settings.get("data_dir"), data):
@@ -190,8 +194,29 @@ def labeled_images(data, labels=None, data_dir=None, settings=None):
     return _with_labels(source.test, source.class_names, source.notes, source.seed)
 
 
+def _is_table(path):
+    """Whether a file of labels has other content than numbers, after a header or in a JSON list."""
+    text = "".join(read_lines(path))
+    return not re.fullmatch(r"[^\n]*\n[-\d\s]*\d\s*|[-\d\s.,\[\]]*", text)
+
+
+def _table_of_images(folder, path, settings, problem):
+    """The images of a table; of that of a run, those that it held out."""
+    seed = None
+    if settings.get("checksum of labels") == fingerprint(*read_lines(path)):
+        seed = settings["seed"]
+    source = image_table(folder, path, problem, seed)
+    notes = source.notes
+    if seed is None and _is_same(settings.get("labels"), path):
+        notes += (f"The model may have been trained on these images: {path} has changed.",)
+    return _with_labels(source.test, source.class_names, notes, seed)
+
+
 def _with_labels(images, class_names, notes, seed=None):
-    rows = [[label] if label >= 0 else [] for label in images.labels.tolist()]  # -1: no label
+    if images.labels.ndim == 2:
+        rows = [np.flatnonzero(row).tolist() for row in images.labels]
+    else:
+        rows = [[label] if label >= 0 else [] for label in images.labels.tolist()]  # -1: no label
     return Labeled(images, rows, class_names, notes, seed)
 
 

@@ -26,12 +26,14 @@ from zoo.training.report_scores import (
     class_scores,
     cross_entropy,
     image_probabilities,
+    label_scores,
     likelihood_scores,
 )
 from zoo.training.report_translation_scores import bleu_tokenizer, compared_translations
 
 _OPTIONS = {  # the options of each kind of model
     "classifier": {"labels", "data_dir"},
+    "multi_label_classifier": {"labels", "data_dir"},
     "text_classifier": set(),
     "translator": {"target", "bleu_tokenize"},
     "generator": set(),
@@ -58,8 +60,9 @@ def evaluate(
             "sacrebleu:wmt14/full/en-de"; for text generators, a text file.
         target: path of the reference translations, one per line; or a list of such paths, if a
             source has several references. Empty lines are no references.
-        labels: path of a file with the class numbers of each image; see
-            `zoo.evaluation.data.read_labels`.
+        labels: path of a table of images and labels, see `zoo.data.image_table`, or of a file with
+            the class numbers of each image, see `zoo.evaluation.data.read_labels`; required with
+            several labels per image.
         data_dir: folder of prepared TFDS data.
         bleu_tokenize: name of sacrebleu's tokenizer of BLEU; by default that of the script of the
             references.
@@ -99,8 +102,10 @@ def evaluate(
     data = os.path.expanduser(data)
     if data_dir is not None and (data == "digits" or os.path.isdir(data)):
         raise UserError(f"data_dir is for a TensorFlow data set, by its name. Received: {data}.")
-    if kind == "classifier":
-        items = labeled_images(data, labels, data_dir, tasks[0].settings)
+    if kind == "multi_label_classifier" and labels is None:
+        raise UserError("With several labels per image, pass labels, a table of them.")
+    if kind in ("classifier", "multi_label_classifier"):
+        items = labeled_images(data, labels, data_dir, tasks[0].settings, tasks[0].problem)
         reports = [_measured(_classification, task, items) for task in tasks]
     elif kind == "text_classifier":
         items = labeled_texts(data, tasks[0].settings)
@@ -160,10 +165,12 @@ def _loaded(model, options):
 
 def _kind(task):
     kind = getattr(task, "description_file", "").removesuffix(".json")
-    if kind not in _OPTIONS or getattr(task, "problem", "single_label") != "single_label":
+    if getattr(task, "problem", None) == "multi_label":
+        kind = f"multi_label_{kind}"
+    if kind not in _OPTIONS:
         raise UserError(
-            "Translators, text generators and classifiers with one label per item can be "
-            "evaluated, as zoo.load returns them, or by a path or name. For several labels, use "
+            "Translators, text generators and classifiers can be evaluated, as zoo.load returns "
+            "them, or by a path or name. For several labels per text, use "
             f"zoo.training.report_scores.label_scores. Received: {type(task).__name__}."
         )
     return kind
@@ -175,9 +182,12 @@ def _kind(task):
 def _classification(classifier, data):
     labels, notes = model_labels(data, classifier.class_names)
     probabilities = _probabilities(classifier, data.items)
-    scores = _class_scores(probabilities, labels, classifier.class_names)
     unlabeled = sum(not row for row in labels)
-    if unlabeled:
+    if classifier.problem == "multi_label":
+        scores = _several_label_scores(probabilities, labels, classifier.class_names)
+    else:
+        scores = _class_scores(probabilities, labels, classifier.class_names)
+    if unlabeled and classifier.problem == "single_label":
         notes = (*notes, f"Not counted, without a label: {unlabeled:,} of {len(labels):,}.")
     if data.seed is not None and data.seed != (classifier.settings or {}).get("seed"):
         notes = (*notes, _OTHER_SPLIT.format(data.seed))
@@ -234,6 +244,17 @@ def _class_scores(probabilities, labels, names):
         "class_accuracy": by_class["class_accuracy"],
         "class_items": by_class["test_counts"],
     }
+
+
+def _several_label_scores(probabilities, labels, names):
+    """Scores of items with any number of classes each; for the arguments see `_class_scores`."""
+    computed = np.flatnonzero(~np.isnan(probabilities[:, 0]))
+    true = np.array([np.isin(range(len(names)), labels[item]) for item in computed])  # [n, K]
+    if not true.any():
+        raise DataError("None of the items has a class.")
+    scores = label_scores(true, probabilities[computed], names)
+    class_items = scores.pop("items")
+    return {"items": len(computed), **scores, "class_items": class_items}
 
 
 def _translations(translator, data):

@@ -5,7 +5,7 @@ erasing of Lee et al. 2021, "Vision Transformer for Small-Size Datasets": crop a
 RandAugment, random erasing, Mixup or CutMix.
 
 Images are float32 [batch, height, width, channels] in 0..255 with any number of channels, labels
-float32 [batch, classes] whose rows sum to one, and a seed an int32 pair [2]. Every choice is drawn
+float32 [batch, classes] from 0 to 1, and a seed an int32 pair [2]. Every choice is drawn
 per image from the seed and the image's row in its batch, so any number of workers can compute parts
 of a batch, and an epoch can be replayed. Keras's random layers take no seed tensor, and some of
 them (RandomCrop, RandAugment, Equalization) make one choice per batch, so only Keras's
@@ -72,9 +72,8 @@ def _array_of_parts(tensor, num_parts):
 class Augmentation:
     """Augments a batch or some of its rows: call it with (images, labels, seed, rows).
 
-    Images are uint8 [batch, height, width, channels]; each row of labels must sum to one. `rows`
-    are the `BatchRows` of the images, whole groups of `GROUP_SIZE` rows; all rows by default.
-    Returns uint8 images and float32 labels.
+    Images are uint8 [batch, height, width, channels]. `rows` are the `BatchRows` of the images,
+    whole groups of `GROUP_SIZE` rows; all rows by default. Returns uint8 images and float32 labels.
 
     Args:
         crop_padding: pixels by which a crop may be shifted; 0 disables cropping.

@@ -4,10 +4,12 @@ import keras
 
 from zoo.data.image_batches import evaluation_batches, training_batches
 from zoo.data.image_folder import image_folder
+from zoo.data.image_table import image_table
 from zoo.data.images import digits, unreadable_images_named
+from zoo.data.text_rows import read_lines
 from zoo.data.tfds_data import tfds_images
 from zoo.tasks.classifier import ImageClassifier
-from zoo.training.losses import ClassWeighted, balanced_class_weights
+from zoo.training.losses import ClassWeighted, balanced_class_weights, several_labels
 from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint
 
@@ -16,6 +18,8 @@ _VALIDATION_BATCH = 256  # images
 
 def find_images(settings):
     """Finds the images that `zoo.training.settings.ImageSettings` select: `ImageDataset`."""
+    if settings.labels is not None:
+        return image_table(settings.data_dir, settings.labels, settings.problem, settings.seed)
     if settings.is_folder:
         return image_folder(settings.data_dir, settings.seed)
     if settings.dataset == "digits":
@@ -95,7 +99,7 @@ def train_classifier(
         )
 
     def finish(folder, model):
-        trained = ImageClassifier(model, preprocessing, class_names)
+        trained = ImageClassifier(model, preprocessing, class_names, settings.problem)
         finish_classifier(folder, trained, data, restored=stops_early)
 
     identity = {
@@ -104,6 +108,8 @@ def train_classifier(
     }
     if data.valid is not None:
         identity["validation images"] = fingerprint(data.valid.numbers.tolist())
+    if settings.labels is not None:
+        identity["checksum of labels"] = fingerprint(*read_lines(settings.labels))
     if hasattr(settings, "weights"):
         identity["model of weights"] = fingerprint(classifier.model, classifier.description())
     if stops_early:
@@ -130,9 +136,17 @@ def train_classifier(
         )
 
 
-def balanced_by_class(loss, data, label_smoothing):
-    """Returns the loss times the weight of the class of each image, for ``--class-weights``."""
-    weights = balanced_class_weights(data.train.labels, len(data.class_names))
-    # so that a smoothed label has the weight of the label before smoothing
-    weights = (weights - label_smoothing * weights.mean()) / (1.0 - label_smoothing)
-    return ClassWeighted(loss, weights)
+def objective(settings, data):
+    """The loss and the accuracy of soft labels, as Mixup, CutMix and smoothing make them."""
+    if settings.problem == "multi_label":
+        return several_labels()
+    loss = keras.losses.CategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
+    if settings.class_weights == "balanced":
+        weights = balanced_class_weights(data.train.labels, len(data.class_names))
+        # so that a smoothed label has the weight of the label before smoothing
+        smoothing = settings.label_smoothing
+        weights = (weights - smoothing * weights.mean()) / (1.0 - smoothing)
+        loss = ClassWeighted(loss, weights)
+    return loss, keras.metrics.CategoricalAccuracy(name="accuracy")

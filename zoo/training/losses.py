@@ -88,6 +88,19 @@ def _is_correct(labels, logits):
     return ops.cast(ops.equal(ops.cast(labels, "int32"), best), "float32")
 
 
+def several_labels(label_smoothing=0.0):
+    """The sigmoid cross-entropy and the accuracy of any number of labels, 0 to 1 [B, classes]."""
+    loss = keras.losses.BinaryCrossentropy(
+        from_logits=True, label_smoothing=label_smoothing, reduction="mean_with_sample_weight"
+    )
+    return loss, keras.metrics.MeanMetricWrapper(_are_correct, name="accuracy")
+
+
+@keras.saving.register_keras_serializable("zoo")
+def _are_correct(labels, logits):
+    return ops.mean(ops.cast(ops.equal(labels > 0.5, logits > 0.0), "float32"), axis=-1)
+
+
 class ClassWeighted(keras.losses.Loss):
     """A loss times the weight of the class of each item.
 

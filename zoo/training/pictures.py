@@ -117,8 +117,8 @@ def attention(pixels, shares, answers, class_names, path):
         pixels: uint8 [B, H, W, C].
         shares: [B, rows, columns], the attention to each patch; see
             `zoo.models.attention_rollout.attention_rollout`.
-        answers: the predicted (class name, probability) of each image.
-        class_names: the true class name of each image.
+        answers: the predicted classes of each image, a list of (class name, probability).
+        class_names: the true class names of each image.
     """
     figure = Figure(figsize=(1.7 * len(pixels), 4.3), layout="constrained")
     grid = figure.subplots(2, len(pixels), squeeze=False)
@@ -129,11 +129,10 @@ def attention(pixels, shares, answers, class_names, path):
         for axes in (above, below):
             axes.imshow(picture, cmap="gray", vmin=0, vmax=255, extent=extent)
             axes.set_axis_off()
-        name, probability = answer
-        title = f"{name} {probability:.0%}"
+        title = "\n".join(f"{name} {probability:.0%}" for name, probability in answer)
         color = "black"
-        if name != truth:
-            title += f"\ntruly {truth}"
+        if {name for name, _ in answer} != {*truth}:
+            title += f"\ntruly {', '.join(truth) or 'no label'}"
             color = "firebrick"
         above.set_title(title, fontsize=9, color=color, parse_math=False)
         below.imshow(share, cmap="inferno", extent=extent, alpha=0.65, interpolation="bilinear")

@@ -85,7 +85,11 @@ def finish_classifier(folder, classifier, data, restored=False):
     labels = data.test.labels
     probabilities = image_probabilities(classifier, data.test)
     epochs, words = epoch_scores(history, restored)
-    scores, summary = _label_scores(folder, data, labels, probabilities, f", {words}", "images")
+    words = f", {words}"
+    if classifier.problem == "multi_label":
+        scores, summary = _several_label_scores(data, probabilities, words)
+    else:
+        scores, summary = _label_scores(folder, data, labels, probabilities, words, "images")
     if hasattr(classifier.model, "attention_maps"):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")
     _end(
@@ -109,8 +113,10 @@ def _draw_attention_maps(classifier, images, path):
     shown = sample(images, _NUM_ATTENTION_IMAGES)
     pixels = shown.pixels
     shares = attention_rollout(classifier.model, classifier.preprocess(list(pixels)))
-    answers = [answer for [answer] in classifier(list(pixels))]
-    truth = [classifier.class_names[label] for label in shown.labels]
+    answers = classifier(list(pixels))
+    names = np.array(classifier.class_names)
+    several = shown.labels.ndim == 2
+    truth = [names[label > 0 if several else [label]].tolist() for label in shown.labels]
     pictures.attention(pixels, shares, answers, truth, path)
 
 
@@ -178,11 +184,9 @@ def _label_scores(folder, data, labels, probabilities, words, items):
 
 
 def _several_label_scores(data, probabilities, words):
-    """Like `_label_scores`, of test texts with any number of labels each, float [n, K]."""
-    labels = data.test.labels
-    metrics = label_scores(labels, probabilities, data.class_names)
-    of_labels = np.where(labels > 0, probabilities, 1 - probabilities)  # [n, K]
-    metrics["test_loss"] = cross_entropy(of_labels)
+    """Like `_label_scores`, of test items with any number of labels each, float [n, K]."""
+    metrics = label_scores(data.test.labels, probabilities, data.class_names)
+    metrics["test_loss"] = metrics.pop("loss")
     precision = f"{metrics['mean_average_precision']:.4f}"
     f1 = f"{metrics['f1_micro']:.4f}"
     return metrics, {"test mean average precision": f"{precision}, F1 {f1}{words}"}

@@ -38,9 +38,9 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
         threshold: minimum probability of a predicted class, a number or one for each class.
 
     Returns:
-        dict of "mean_average_precision" and "f1_macro", means over the classes that occur in the
-        labels; "f1_micro", over all items and classes together; "average_precision" of each class
-        that occurs; and "items", the number of items of each class.
+        dict of "loss", the sigmoid cross-entropy; "mean_average_precision" and "f1_macro", means
+        over the classes that occur in the labels; "f1_micro", over all items and classes together;
+        "average_precision" of each class that occurs; and "items", the number of each class.
     """
     from sklearn.metrics import average_precision_score
 
@@ -63,6 +63,7 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
         average_precision_score(true[:, k], probabilities[:, k]) for k in np.flatnonzero(occurs)
     ]
     return {
+        "loss": cross_entropy(np.where(true, probabilities, 1 - probabilities)),
         "mean_average_precision": float(np.mean(precisions)),
         "f1_macro": float(np.mean(f1)),
         "f1_micro": float(2 * correct.sum() / max(sizes.sum(), 1)),

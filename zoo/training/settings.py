@@ -294,6 +294,10 @@ class ImageSettings(RunSettings):
     data_dir: str | None = None
     """Folder of prepared TFDS data, or of images: train/<class>/*.jpg, test/<class>/*.jpg or
     val/<class>/*.jpg; or <class>/*.jpg alone."""
+    labels: str | None = None
+    """CSV or TSV file with the label of each image in the folder --data-dir: path, label."""
+    problem: Literal["single_label", "multi_label"] = "single_label"
+    """Multi_label: an image has any number of labels, in --labels separated by |."""
     image_size: int | None = None
     """Side in pixels to resize images to; required if they differ in size."""
     validation_split: float = 0.0
@@ -306,7 +310,16 @@ class ImageSettings(RunSettings):
     epoch; by default, training ends with the weights of the last epoch."""
 
     LIMITS = RunSettings.LIMITS | {"image_size": COUNT, "validation_split": (0, 0.9)}
-    MAY_CHANGE = RunSettings.MAY_CHANGE | {"data_dir"}  # it differs on another machine
+    MAY_CHANGE = RunSettings.MAY_CHANGE | {"data_dir", "labels"}  # they differ on another machine
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.labels is not None and self.data_dir is None:
+            raise UserError("--labels needs --data-dir, the folder of the images.")
+        if self.problem == "multi_label" and self.labels is None:
+            raise UserError("--problem multi_label needs --labels, a table of images and labels.")
+        if self.problem == "multi_label" and self.class_weights:
+            raise UserError("--class-weights needs one label per image, --problem single_label.")
 
     def check_flags(self, given):
         if self.is_folder:
@@ -319,7 +332,7 @@ class ImageSettings(RunSettings):
     @property
     def is_folder(self):
         """Whether the data are a folder of images."""
-        return self.data_dir is not None and class_parent(self.data_dir) is not None
+        return bool(self.data_dir and (self.labels or class_parent(self.data_dir)))
 
     @property
     def data_name(self):
