@@ -31,7 +31,8 @@ def keras_attributes(tensor):
 
 def set_keras_attributes(tensor, values):
     for name, value in zip(_ATTRIBUTES, values):
-        setattr(tensor, name, value)
+        if value is not None:  # Keras asks whether a tensor has the attribute
+            setattr(tensor, name, value)
 
 
 @contextlib.contextmanager

@@ -193,7 +193,8 @@ def test_the_losses_of_outputs_are_those_of_the_whole_update():
     )
 
 
-def test_metrics_of_parts_see_masks_and_logits():
+@pytest.mark.parametrize("activation", ["softmax", "linear"])
+def test_metrics_of_parts_see_masks_and_logits(activation):
     """As those of the whole update: what Keras attaches to outputs is not lost."""
     whole = data(1)
     parts = tuple(tuple(array[:, cut] for array in whole) for cut in (slice(0, 1), slice(1, ROWS)))
@@ -202,7 +203,7 @@ def test_metrics_of_parts_see_masks_and_logits():
         keras.utils.set_random_seed(0)
         sure = keras.initializers.RandomNormal(stddev=100.0)  # of probabilities that are 0 or 1
         layers = [keras.layers.Embedding(VOCABULARY, 4, "normal", mask_zero=True)]
-        layers.append(keras.layers.Dense(VOCABULARY, "softmax", kernel_initializer=sure))
+        layers.append(keras.layers.Dense(VOCABULARY, activation, kernel_initializer=sure))
         trainer = Trainer(keras.Sequential([keras.Input((None,), dtype="int32"), *layers]))
         loss = keras.losses.SparseCategoricalCrossentropy(reduction="sum")
         metrics = ["accuracy", "sparse_categorical_crossentropy"]
