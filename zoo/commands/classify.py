@@ -4,7 +4,18 @@ import os
 import sys
 from typing import Literal
 
-from zoo.commands.shared import File, Float, Int, Items, RunFolder, Str, load, one_line, read_texts
+from zoo.commands.shared import (
+    File,
+    Float,
+    Int,
+    Items,
+    RunFolder,
+    Str,
+    flag,
+    load,
+    one_line,
+    read_texts,
+)
 from zoo.errors import UserError
 from zoo.files import printable
 
@@ -17,7 +28,7 @@ def classify(
     file: File = None,
     top_k: Int = None,
     threshold: Float = None,
-    too_long: Literal["error", "truncate"] = "truncate",
+    too_long: flag(Literal["error", "truncate"] | None, "{error,truncate}") = None,
     engine: Str = None,
     dtype: Str = None,
 ):
@@ -29,7 +40,7 @@ def classify(
         items: image file, folder of images, or text; by default the lines of standard input
         top_k: number of classes per item (1; for several labels, all above the threshold)
         threshold: minimum probability of a class, from 0 to 1 (0.5 for several labels)
-        too_long: how to handle a text that is too long for the model
+        too_long: how to handle a text that is too long for the model (truncate)
         engine: onnxruntime or openvino in place of TensorFlow, often faster on CPUs
         dtype: dtype, such as bfloat16 (the run's); with --engine also int8 (float32)
     """
@@ -39,9 +50,11 @@ def classify(
     if isinstance(classifier, ImageClassifier):
         if file or not items:
             raise UserError(f"{run_folder} classifies images. Pass image files or folders.")
+        if too_long:
+            raise UserError("--too-long is for texts.")
         return _classify_images(classifier, items, top_k, threshold)
     for texts in read_texts(items, file):
-        _print_classes(texts, classifier(texts, top_k, threshold, too_long=too_long))
+        _print_classes(texts, classifier(texts, top_k, threshold, too_long=too_long or "truncate"))
     return 0
 
 
