@@ -48,6 +48,9 @@ NOT_COMPARED = {
     "devices": "as strategy",
     "overwrite": "of a finished run: tests/test_recipes.py",
     "resume": "as overwrite",
+    "profile": "of later steps: tests/training/test_run.py",
+    "labels": "of a table: tests/test_image_labels.py",
+    "problem": "as labels",
     "preset": "selects defaults: tests/training/test_settings.py",
 }
 MARKS = {name: pytest.mark.slow for name in RECIPES if name != "causal_lm"}  # minutes each
@@ -293,7 +296,7 @@ def looked(monkeypatch, tmp_path):
                 monkeypatch.setattr(module, name, finish)
         seen.clear()
         out = settings.get("out") or str(tmp_path / str(next(number)))
-        config = module.Config(**{**settings, "out": out})
+        config = module.Config(**{"precision": "float32", **settings, "out": out})
         module.main(config)
         seen["out"] = (pathlib.Path(out) / "config.json").is_file() and settings.get("out")
         if settings.get("cache_dir"):
