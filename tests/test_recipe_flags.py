@@ -61,6 +61,7 @@ VALUES = {
     "bleu_tokenize": "char",
     "class_weights": "balanced",
     "dropout": 0.25,
+    "embed_dim": 32,
     "ema_momentum": 0.5,
     "epochs": 6,
     "eval_resize": 32,
