@@ -1,5 +1,7 @@
 """Tables of images and labels: what is read, what is held out, and errors that name the line."""
 
+import unicodedata
+
 import numpy as np
 import pytest
 
@@ -49,8 +51,12 @@ def labels_of(folder, path, problem="single_label"):
         'a.png, "cat"\nsub/b.png, dog\n"sub/café, 2.png",cat,\nd.png,dog',
         '\ufefffile;class\na.png;cat\nsub/b.png;dog\n"sub/café, 2.png";cat\nd.png;dog\n',
         "a.png\tcat\nsub/../sub/b.png\tdog\nsub/café, 2.png\tcat\nd.png\tdog\n",
+        'image,label\na.png,cat\nsub\\b.png,dog\n"sub\\café, 2.png",cat\n.\\d.png,dog\n',
+        unicodedata.normalize(
+            "NFD", 'a.png,cat\nsub/b.png,dog\n"sub/café, 2.png",cat\nd.png,dog\n'
+        ),
     ],
-    ids=["header", "plain", "semicolons", "tabs"],
+    ids=["header", "plain", "semicolons", "tabs", "Windows", "macOS"],
 )
 def test_one_label(photos, table, text):
     for name in ("labels.csv", "labels.txt"):
@@ -83,9 +89,14 @@ def test_several_labels(photos, table, text):
         ("a.png,cat\nd.png, ", "single_label", "line 2: d.png has 0 labels"),
         ("a.png,cat\nd.png", "single_label", "line 2: d.png has 0 labels"),
         ("a.png,cat\nd.png,x,y", "single_label", 'line 2: d.png has 2 .* problem "multi_label"'),
+        ("a.png,x|y\nd.png,y", "single_label", 'line 1: a.png has 2 .* problem "multi_label"'),
         ("a.png,x\nd.png,y\n./a.png,x", "single_label", "line 3: the image ./a.png is also in li"),
         ("image,label,split\na.png,x,test", "single_label", "line 1: the columns label, split are"),
         ("image,sea,sky\na.png,1,0", "multi_label", "line 1: the columns sea, sky are not known"),
+        ("a.png,1,0\nd.png,0,0", "multi_label", "must have the names .*: \\['0', '1'\\]"),
+        ("image,l_1,l_2\na.png,True,False", "multi_label", "must have the names .*'True'"),
+        ("a.png;1.0;0.0\nd.png;0.0;0.0", "multi_label", "must have the names .*'1.0'"),
+        ("a.png\t-1\t1\nd.png\t1\t-1", "multi_label", "must have the names .*'-1'"),
         ("image,label\n", "single_label", "must have at least 2 labels. Received: \\[\\]"),
         ("", "multi_label", "must have at least 1 labels. Received: \\[\\]"),
         ("a.png,cat\nd.png,cat", "single_label", "at least 2 labels. Received: .'cat'"),
@@ -118,6 +129,16 @@ def test_notes(photos, table):
         f"Line 1 of {path} is a header: image, label.",
         "Not used: 3 (sub, a.png, d.png).",
     )
+
+
+@pytest.mark.parametrize("separator", ["|", ";", ", ", " "])
+def test_a_wrong_separator_is_noted(photos, table, separator):
+    """The labels of an image would be one label."""
+    lines = [f'many/{n}.png,"{separator.join(("a", "bc"[n % 2]))}"\n' for n in range(40)]
+    data = image_table(photos, table("image,labels\n" + "".join(lines)), "multi_label")
+    is_wrong = separator != "|"
+    assert len(data.class_names) == (2 if is_wrong else 3)
+    assert ("has several labels" in " ".join(data.notes)) == is_wrong
 
 
 def random_labels(random):

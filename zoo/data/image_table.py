@@ -6,6 +6,7 @@ problem "multi_label", an image has any number of labels, separated by "|" or in
 
 import os
 import re
+import unicodedata
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from zoo.data.text_rows import clean, read_lines
 from zoo.errors import DataError
 
 _SEPARATOR = "|"  # of labels in a column
+_TRUTH_VALUES = ({"0", "1"}, {"0.0", "1.0"}, {"-1", "1"}, {"false", "true"})
 
 
 def image_table(folder, path, problem="single_label", seed=0):
@@ -40,6 +42,12 @@ def image_table(folder, path, problem="single_label", seed=0):
     fewest = 2 if problem == "single_label" and seed is not None else 1
     if len(class_names) < fewest:
         raise DataError(f"{path} must have at least {fewest} labels. Received: {class_names}.")
+    if problem == "multi_label" and {name.lower() for name in class_names} in _TRUTH_VALUES:
+        raise DataError(
+            f"{path} must have the names of labels. Received truth values: {class_names}."
+        )
+    if problem == "multi_label" and len(class_names) > 1 and max(map(len, found.values())) == 1:
+        notes += (f'No image of {path} has several labels, which are separated by "{_SEPARATOR}".',)
     if problem == "single_label":
         labels = np.searchsorted(class_names, [name for [name] in found.values()]).astype(np.int32)
     else:
@@ -64,18 +72,19 @@ def _labels_by_file(folder, path, problem):
             continue
         name, *cells = map(str.strip, row)
         where = f"{path}, line {number:,}"
-        file = os.path.normpath(os.path.join(folder, name))
-        if not os.path.isfile(file):
+        file = _existing(folder, name)
+        if file is None:
             if found or notes or name.lower().endswith(SUFFIXES):
-                raise DataError(f"{where}: there is no image {file}. Paths start in {folder}.")
+                raise DataError(
+                    f"{where}: there is no image {os.path.join(folder, name)}. "
+                    f"Paths start in {folder}."
+                )
             _check_header(where, cells)
             notes = (f"Line {number} of {path} is a header: {', '.join((name, *cells))}.",)
             continue
         if file in found:
             raise DataError(f"{where}: the image {name} is also in line {numbers[file]:,}.")
-        if problem == "multi_label":
-            cells = _SEPARATOR.join(cells).split(_SEPARATOR)
-        labels = {*map(clean, cells)} - {""}
+        labels = {*map(clean, _SEPARATOR.join(cells).split(_SEPARATOR))} - {""}
         if problem == "single_label" and len(labels) != 1:
             raise DataError(
                 f"{where}: {name} has {len(labels)} labels instead of one. Correct the line, or "
@@ -84,6 +93,16 @@ def _labels_by_file(folder, path, problem):
         found[file] = labels
         numbers[file] = number
     return found, notes
+
+
+def _existing(folder, name):
+    """The path of a file, whose name Windows or macOS may have written in their way; or None."""
+    slashes = name.replace("\\", "/")
+    for spelling in (name, *(unicodedata.normalize(form, slashes) for form in ("NFC", "NFD"))):
+        file = os.path.normpath(os.path.join(folder, spelling))
+        if os.path.isfile(file):
+            return file
+    return None
 
 
 def _check_header(where, names):
