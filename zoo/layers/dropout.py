@@ -4,7 +4,7 @@ Overfitting", section 4.
 
 import keras
 
-from zoo import kernels
+from zoo import compat, kernels
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -18,4 +18,4 @@ class Dropout(keras.layers.Dropout):
 
     @kernels.accelerated_by(kernels.dropout)
     def _drop(self, inputs):
-        return super().call(inputs, training=True)
+        return compat.dropout(inputs, self.rate, self.noise_shape, self.seed_generator)

@@ -1,5 +1,8 @@
 """Base classes of the models."""
 
+import contextlib
+import contextvars
+
 import keras
 
 from zoo import compat
@@ -10,6 +13,27 @@ from zoo.models.remat import recomputed
 
 # These positions are arguments of the blocks. All others are added to the embeddings.
 POSITIONS_IN_ATTENTION = ("relative", "rotary")
+
+_block_caller = contextvars.ContextVar("block_caller", default=None)
+
+
+@contextlib.contextmanager
+def blocks_called_by(caller):
+    """A context in which models call their blocks in training by a function, which compiles them.
+
+    Args:
+        caller: function like `call_block`; None changes nothing.
+    """
+    token = _block_caller.set(caller)
+    try:
+        yield
+    finally:
+        _block_caller.reset(token)
+
+
+def call_block(block, method, *inputs, **arguments):
+    """Calls a method of a block."""
+    return getattr(block, method)(*inputs, **arguments)
 
 
 class ZooModel(ConfigMixin, keras.Model):
@@ -71,10 +95,16 @@ class TransformerModel(ZooModel):
         build_layers(self, (None, None, self.embed_dim))
 
     def apply_block(self, block, *inputs, method="__call__", **arguments):
-        """Calls a block, or another method of it; with `remat`, recomputes it for the gradient."""
-        if self.remat and compat.call_training():
-            return recomputed(block, *inputs, method=method, **arguments)
-        return getattr(block, method)(*inputs, **arguments)
+        """Calls a block, or another method of it.
+
+        In training, `remat` recomputes it for the gradient, and a trainer may compile it.
+        """
+        if not compat.call_training():
+            return call_block(block, method, *inputs, **arguments)
+        call = _block_caller.get() or call_block
+        if self.remat:
+            return recomputed(call, block, method, *inputs, **arguments)
+        return call(block, method, *inputs, **arguments)
 
 
 def classification_head(num_classes, dtype, name):

@@ -6,7 +6,7 @@ from keras import ops
 from zoo import compat
 
 
-def recomputed(layer, *inputs, method="__call__", bias=None, **arguments):
+def recomputed(call_layer, layer, method, *inputs, bias=None, **arguments):
     """Calls a layer, and recomputes it for the gradient in place of keeping its activations.
 
     `keras.remat` needs a function without side effects. Variables are therefore read from a
@@ -18,9 +18,10 @@ def recomputed(layer, *inputs, method="__call__", bias=None, **arguments):
       the same numbers. Their new values are outputs of the function.
 
     Args:
+        call_layer: function like `zoo.models.base.call_block`.
         layer: built `keras.layers.Layer`.
-        *inputs: tensors.
         method: name of the method to call.
+        *inputs: tensors.
         bias: tensor or None, an argument of the layer.
         **arguments: other arguments. Gradients flow to `inputs`, `bias` and variables only.
 
@@ -50,7 +51,7 @@ def recomputed(layer, *inputs, method="__call__", bias=None, **arguments):
         with compat.without_autocast():
             scope = keras.StatelessScope([*constants, *zip(trainable, weights)])
         with scope, compat.call_context(training):
-            y = getattr(layer, method)(*x, **given)
+            y = call_layer(layer, method, *x, **given)
         return y, *(scope.get_current_value(seed) for seed in seeds)
 
     y, *states = keras.remat(call)(*inputs, *weights)

@@ -47,7 +47,12 @@ def training_step(trainer, shares, compute_gradients):
     trainer.record_gradient_norm(gradients, total_loss)
 
     # 3. The update, the same on all replicas.
-    apply_gradients(trainer.optimizer, gradients, [variable for _, variable in pairs])
+    def update(*gradients):
+        apply_gradients(trainer.optimizer, gradients, [variable for _, variable in pairs])
+
+    if trainer.jit_update:  # a function of its own, as its shapes are those of the weights
+        update = tf.function(update, jit_compile=True, autograph=False)
+    update(*gradients)
     return total_loss
 
 

@@ -7,8 +7,10 @@ import tensorflow as tf
 
 from zoo import compat
 from zoo.errors import UserError
+from zoo.models.base import TransformerModel, blocks_called_by
 from zoo.models.copying import copy_model
 from zoo.training import distribution
+from zoo.training.compiled_blocks import CompiledBlocks
 from zoo.training.share_losses import ShareLoss, common_reduction, loss_weights
 from zoo.training.state_file import random_states
 from zoo.training.step import global_norm, loss_and_gradients, training_step, validation_step
@@ -68,6 +70,10 @@ class Trainer(compat.TrainingModel):
             synchronization=tf.VariableSynchronization.ON_READ,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
+        self._has_blocks = any(
+            isinstance(layer, TransformerModel) for layer in compat.all_layers(model)
+        )
+        self._compiled_blocks = None
         self.built = True
         for variable in random_states(model):
             distribution.set_random_state(variable, variable.numpy(), self.distribute_strategy)
@@ -85,7 +91,8 @@ class Trainer(compat.TrainingModel):
     def call(self, inputs, training=None):
         if self.preprocess is not None:
             inputs = self.preprocess(inputs)
-        return self.model(inputs, training=training)
+        with blocks_called_by(self._compiled_blocks):
+            return self.model(inputs, training=training)
 
     def compile(
         self,
@@ -143,8 +150,10 @@ class Trainer(compat.TrainingModel):
     def _use_xla(self, on):
         self._uses_xla = on
         # XLA cannot compile variables on several devices, so the optimizer is not compiled there.
-        self.jit_compile = on and self._num_replicas == 1
-        self._jit_gradients = on and self._num_replicas > 1
+        on_one_device = self._num_replicas == 1
+        self.jit_compile = on and on_one_device and not self._has_blocks
+        self._jit_gradients = on and not on_one_device and not self._has_blocks
+        self.jit_update = on and on_one_device and self._has_blocks
         self.trace()
 
     def _chooses_xla(self, update_spec):
@@ -153,6 +162,8 @@ class Trainer(compat.TrainingModel):
             return self._jit_compile_argument, "jit_compile says"
         if not tf.config.list_logical_devices("GPU"):
             return False, "there is no GPU"
+        if self._has_blocks:
+            return True, "each kind of block is compiled once for each shape of batches"
         specs = [one for one in tf.nest.flatten(update_spec) if isinstance(one, tf.TensorSpec)]
         if all(None not in spec.shape[1:] for spec in specs):
             return True, "all batches have one shape"
@@ -164,6 +175,7 @@ class Trainer(compat.TrainingModel):
 
     def trace(self):
         """Traces the training step again, after an attribute of a layer has changed."""
+        self._compiled_blocks = CompiledBlocks() if self._uses_xla and self._has_blocks else None
         self._traced_gradients = tf.function(
             functools.partial(loss_and_gradients, self),
             jit_compile=self._jit_gradients,
