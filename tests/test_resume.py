@@ -62,6 +62,15 @@ def test_fine_tuning_resumes_bit_for_bit(tmp_path, digits_run):
     assert_same(resumed("finetune", tmp_path / "parts", *flags), expected)
 
 
+@pytest.mark.slow
+def test_a_compiled_run_resumes_bit_for_bit(tmp_path):
+    """Another process compiles the same blocks and the same optimizer again."""
+    flags = ["--jit-compile", "True"]
+    expected = completed("digits", tmp_path / "whole", *flags)
+    killed("digits", tmp_path / "parts", 0.1, *flags)
+    assert_same(resumed("digits", tmp_path / "parts", *flags), expected)
+
+
 # Dropout differs between workers, and Muon amplifies the rounding of sums.
 SAME_ON_SEVERAL = (
     "--dropout 0 --stochastic-depth 0 --patch-dropout 0 --optimizer adamw --initialization glorot"

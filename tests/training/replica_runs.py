@@ -67,7 +67,7 @@ def vit(
         trainer = Trainer(model, preprocessing.normalize)
         optimizer = functools.partial(muon, model) if has_muon else adamw
         trainer.compile(
-            optimizer(1e-3, 0.05, 100, clip_norm=0.5, ema_momentum=0.9),
+            optimizer(1e-3, 0.05, clip_norm=0.5, ema_momentum=0.9),
             loss(from_logits=True, reduction="sum"),
             weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
             jit_compile=jit_compile,
