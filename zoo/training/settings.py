@@ -248,8 +248,7 @@ class RunSettings(Settings):
     and on CPUs that multiply matrices more than 1.25 times as fast in it, mixed_float16 on GPUs of
     7.0 and 7.5, or else float32."""
     jit_compile: Literal["auto", True, False] = "auto"
-    """Compile steps with XLA, each kind of block of a model once for each shape of batches; auto: on
-    GPUs."""
+    """Compile with XLA, each kind of block once for each shape of batches; auto: on GPUs."""
     remat: bool = False
     """Recompute the blocks of the model in the backward pass: less memory, more time."""
     checkpoint_minutes: float = 10.0

@@ -111,11 +111,11 @@ class Trainer(compat.TrainingModel):
             optimizer: `keras.optimizers.Optimizer`.
             loss: a loss, or one for each output, as in Keras, all with the same reduction.
             loss_weights, metrics, weighted_metrics, auto_scale_loss: as in Keras.
-            jit_compile: whether to compile with XLA. Of models of `zoo.models`, that is each kind of
-                block once, and the update of the weights on one device. Of others, it is the whole
-                step on one device, and the forward and backward pass on several. "auto" compiles on
-                GPUs, other models only if all batches have the same shape but for the number of
-                rows: it takes seconds to minutes for each shape.
+            jit_compile: whether to compile with XLA. Of models of `zoo.models`, each kind of block
+                is compiled once, and on one device the update of the weights. Of others, it is on
+                one device the whole step, on several the forward and backward pass. "auto" compiles
+                on GPUs, other models only if all batches have the same shape but for the number of
+                rows: that takes seconds to minutes for each shape.
 
         Raises:
             UserError: if the losses have different reductions.
