@@ -87,12 +87,12 @@ def in_xla_context():
 
 
 def dropout(inputs, rate, noise_shape, seed_generator):
-    """`keras.random.dropout` with an explicit generator on TensorFlow: its default, Philox.
+    """`keras.random.dropout` that names the generator to XLA.
 
-    Keras has TensorFlow choose it. In a part of a step that XLA compiles for CPUs, the same numbers
-    then take 40 times as long.
+    Keras has TensorFlow choose it. TensorFlow chooses the same, but in a part of a step that XLA
+    compiles for CPUs, it then takes 40 times as long.
     """
-    if keras.backend.backend() != "tensorflow" or rate == 1:
+    if keras.backend.backend() != "tensorflow" or rate == 1 or not in_xla_context():
         return keras.random.dropout(inputs, rate, noise_shape, seed_generator)
     import tensorflow as tf
     from keras.src.backend.tensorflow import random

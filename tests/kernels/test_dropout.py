@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from zoo import kernels
 from zoo.kernels.dropout import random_bits
 from zoo.layers import Dropout
 
@@ -101,3 +102,13 @@ def test_random_bits_are_those_of_the_paper(key):
 
     found = random_bits(tf.constant(counters, tf.uint64), tf.constant(key, tf.uint64))
     assert found.numpy().tolist() == [squares(counter) for counter in counters]
+
+
+def test_without_kernels_in_functions_that_xla_compiles(monkeypatch):
+    monkeypatch.setattr(kernels, "enabled", False)
+    x = tf.ones((64, 20, 20))
+    y, gradient = trained(Dropout(0.25, (None, 1, None), seed=3), x, jit_compile=True)
+    np.testing.assert_array_equal(gradient, y)
+    np.testing.assert_array_equal(y, np.broadcast_to(y[:, :1], y.shape))
+    # of 1,280; five standard deviations
+    assert abs((y == 0).mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 1280)
