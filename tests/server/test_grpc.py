@@ -301,6 +301,30 @@ def test_silent_clients_make_room_for_others(monkeypatch):
         wait.set_result(None)
 
 
+@pytest.mark.ci
+def test_many_silent_clients_that_come_again():
+    """A place is free in a moment: of 100, each had time to send while it waited."""
+    address = f"127.0.0.1:{toys.free_port()}"
+    with (
+        toys.running([toys.python_model()], grpc_address=address),
+        grpc.insecure_channel(address) as channel,
+    ):
+        silent = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        wait = concurrent.futures.Future()
+
+        def again(_):
+            if not wait.done():
+                call = silent.future(iter(wait.result, None), timeout=100)
+                call.add_done_callback(again)
+
+        for _ in range(100):
+            again(None)
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        answer = stub.Predict(request("toy", x=[1.0]), timeout=40)  # it takes 17 s
+        assert tf.make_ndarray(answer.outputs["y"]).tolist() == [10.0]
+        wait.set_result(None)
+
+
 @pytest.mark.slow
 def test_large_messages_do_not_fill_the_memory(home):
     """The memory of 8 received, 8 waiting and 2 parsed messages, with few copies each, is freed."""

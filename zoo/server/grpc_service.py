@@ -7,6 +7,7 @@ import asyncio
 import functools
 import math
 import reprlib
+import time
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -35,10 +36,13 @@ async def start(service, address):
     receiving = asyncio.Semaphore(LARGE_BODIES)
 
     async def predict(messages, context):
+        arrived = time.monotonic()
         try:
             async with service.accepted() as take:
                 async with receiving:
-                    request = await _received(service, context, take, receiving)
+                    # After it has waited for a place, a client is only given a moment.
+                    left = max(arrived + _SILENT_SECONDS - time.monotonic(), _SILENT_SECONDS / 5)
+                    request = await _received(service, context, take, receiving, left)
                 return await _answer(request)
         except RequestError as error:
             release(error)
@@ -76,13 +80,13 @@ class _Request(NamedTuple):
     output_names: Collection
 
 
-async def _received(service, context, take, receiving):
+async def _received(service, context, take, receiving, seconds):
     """Receives a message; returns its `_Request`.
 
     A large message is in memory once while it waits, and a few times while it is parsed.
     """
     reading = asyncio.ensure_future(context.read())  # an iterator would keep it in memory
-    while not (await asyncio.wait([reading], timeout=_SILENT_SECONDS))[0]:
+    while not (await asyncio.wait([reading], timeout=seconds))[0]:
         if receiving.locked():  # others may wait
             reading.cancel()
             raise RequestError(f"No message came within {_SILENT_SECONDS:g} s.", 503)

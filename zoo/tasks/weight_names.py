@@ -14,6 +14,9 @@ from zoo.errors import CheckpointError, as_number
 
 MAX_LAYERS = 1000
 _VOCABULARIES = ("vocab_size", "source_vocab_size", "target_vocab_size")
+_OTHER_ROWS = (
+    "num_classes", "num_class_tokens", "num_registers", "representation_dim", "num_token_types"
+)  # fmt: skip
 # States of random number generators, which are not weights.
 SEEDS = r"(.*/)?seed_generator(_\d+)?/\d+"
 
@@ -78,11 +81,14 @@ def check_size(path, arguments, most):
     Raises:
         TaskError: if an argument is no number, there are more than 1,000 layers, or a side of the
             images has more than 16,384 pixels.
-        CheckpointError: if embeddings, patches, positions and feed-forward networks alone would
-            have more weights than the file.
+        CheckpointError: if embeddings, patches, positions, heads and the larger matrices of the
+            blocks alone would have more weights than the file.
     """
     numbers = {"num_layers": MAX_LAYERS, "num_decoder_layers": MAX_LAYERS}
     numbers |= dict.fromkeys(("embed_dim", "ff_dim", "decoder_ff_dim", *_VOCABULARIES), most)
+    numbers |= dict.fromkeys(("num_heads", "decoder_num_heads", "key_dim"), most)
+    if arguments.get("positions", "learned") == "learned":
+        numbers["max_length"] = most
     given = {}
     for name, maximum in numbers.items():
         if arguments.get(name) is not None:
@@ -94,6 +100,11 @@ def check_size(path, arguments, most):
         layers = given.get("num_decoder_layers", given.get("num_layers", 1))
         rows += layers * given.get("decoder_ff_dim", hidden)
     rows += max(given.get(name, 0) for name in _VOCABULARIES)
+    heads = max(given.get("num_heads", 1), given.get("decoder_num_heads", 1))
+    rows += given.get("num_layers", 1) * heads * given.get("key_dim", 0)
+    rows += given.get("max_length", 0)
+    for name in _OTHER_ROWS:
+        rows += as_number(name, arguments.get(name) or 0, int, 0, most)
     if arguments.get("input_shape") is not None:
         side = as_number("patch_size", arguments["patch_size"], int, 1, MAX_SIDE)
         shape = [as_number("input_shape", n, int, 1, MAX_SIDE) for n in arguments["input_shape"]]
