@@ -306,10 +306,22 @@ def test_an_overflow_of_16_bits_skips_the_step():
     assert all(changed) and int(trainer.optimizer.iterations) == 1
 
 
-def test_what_cannot_be_right_is_refused():
+def test_what_cannot_be_right_is_refused(monkeypatch):
     trainer = Trainer(language_model())
     with pytest.raises(ValueError, match="tuples of batches"):
         trainer.compile(keras.optimizers.SGD(gradient_accumulation_steps=2), SmoothedCrossEntropy())
+    scaled = keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(gradient_accumulation_steps=2)
+    )
+    with pytest.raises(ValueError, match="tuples of batches"):
+        trainer.compile(scaled, SmoothedCrossEntropy())
+    overwriting = keras.optimizers.SGD(use_ema=True, ema_overwrite_frequency=2)
+    trainer.compile(overwriting, SmoothedCrossEntropy())
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "_num_replicas", 2)
+        for optimizer in (overwriting, keras.optimizers.LossScaleOptimizer(overwriting)):
+            with pytest.raises(UserError, match="no ema_overwrite_frequency"):
+                trainer.compile(optimizer, SmoothedCrossEntropy())
     trainer.compile(keras.optimizers.SGD(), SmoothedCrossEntropy())
     with pytest.raises(ValueError, match="must be built"):
         Trainer(keras.Sequential([keras.layers.Dense(1)]))

@@ -118,13 +118,19 @@ class Trainer(compat.TrainingModel):
                 rows: that takes seconds to minutes for each shape.
 
         Raises:
-            UserError: if the losses have different reductions.
+            UserError: if the losses have different reductions, or the optimizer overwrites weights
+                by their averages on several devices.
             ValueError: if the optimizer accumulates gradients.
         """
         self._reduction = common_reduction(loss)
-        if getattr(optimizer, "gradient_accumulation_steps", None):
+        inner_optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        if inner_optimizer.gradient_accumulation_steps:
             raise ValueError(
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
+            )
+        if self._num_replicas > 1 and inner_optimizer.ema_overwrite_frequency:
+            raise UserError(
+                "On several devices, the optimizer must have no ema_overwrite_frequency."
             )
         self._num_shares = self._num_replicas
         self._share_losses = []
