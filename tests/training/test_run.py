@@ -543,6 +543,11 @@ class Misfit(Unused):
         super().__init__()
 
 
+class OwnSteps(Unused):
+    def make_train_function(self, force=False):
+        raise NotImplementedError
+
+
 class OwnLoss(Unused):
     def compute_loss(self, *args, **kwargs):
         return 0.0
@@ -567,6 +572,7 @@ TWO = {"kind": MEAN, "size": SUM}
         (classifier, dataset(X), "must yield .inputs, labels. or .inputs, labels, weights"),
         (two_outputs, dataset(X, Y, {"kind": Y, "size": Y}), "the weights are one tensor"),
         (lambda: compiled(OwnLoss()), dataset(X, Y), "OwnLoss overrides compute_loss, which"),
+        (lambda: compiled(OwnSteps()), dataset(X, Y), "OwnSteps overrides make_train_function, "),
         (lambda: compiled(Misfit(3)), dataset(X, Y), "Misfit cannot be saved: .* get_config"),
         (lambda: compiled(Unused(), run_eagerly=True), dataset(X, Y), "without run_eagerly"),
         (lambda: compiled(Unused(), steps_per_execution=2), dataset(X, Y), "steps_per_execution"),

@@ -320,7 +320,7 @@ def test_what_cannot_be_right_is_refused(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "_num_replicas", 2)
         for optimizer in (overwriting, keras.optimizers.LossScaleOptimizer(overwriting)):
-            with pytest.raises(UserError, match="no ema_overwrite_frequency"):
+            with pytest.raises(UserError, match="ema_overwrite_frequency is not"):
                 trainer.compile(optimizer, SmoothedCrossEntropy())
     trainer.compile(keras.optimizers.SGD(), SmoothedCrossEntropy())
     with pytest.raises(ValueError, match="must be built"):

@@ -75,10 +75,8 @@ def _labels_by_file(folder, path, problem):
         file = _existing(folder, name)
         if file is None:
             if found or notes or name.lower().endswith(SUFFIXES):
-                raise DataError(
-                    f"{where}: there is no image {os.path.join(folder, name)}. "
-                    f"Paths start in {folder}."
-                )
+                file = os.path.join(folder, name)
+                raise DataError(f"{where}: there is no image {file}. Paths start in {folder}.")
             _check_header(where, cells)
             notes = (f"Line {number} of {path} is a header: {', '.join((name, *cells))}.",)
             continue

@@ -292,7 +292,14 @@ def _check_no_limit():
         )
 
 
-_METHODS_NOT_CALLED = ("train_step", "test_step", "compute_loss", "compute_metrics")
+_METHODS_NOT_CALLED = (
+    "make_train_function",
+    "make_test_function",
+    "train_step",
+    "test_step",
+    "compute_loss",
+    "compute_metrics",
+)
 
 
 def _arguments_of_compile(model):

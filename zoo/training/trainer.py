@@ -129,9 +129,7 @@ class Trainer(compat.TrainingModel):
                 "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
             )
         if self._num_replicas > 1 and inner_optimizer.ema_overwrite_frequency:
-            raise UserError(
-                "On several devices, the optimizer must have no ema_overwrite_frequency."
-            )
+            raise UserError("On several devices, ema_overwrite_frequency is not supported.")
         self._num_shares = self._num_replicas
         self._share_losses = []
         super().compile(
