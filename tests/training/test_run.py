@@ -711,7 +711,7 @@ def test_steps_are_profiled(steps, tmp_path):
 
 def test_a_run_too_short_to_profile_is_refused(tmp_path):
     run = zoo.training.Run(out=str(tmp_path / "run"), profile=3)
-    with pytest.raises(UserError, match="from step 10 on. The run has 7 steps"):
+    with pytest.raises(UserError, match="begins at step 10. The run has 7"):
         run.train(unused(), dataset(X, Y), epochs=1)
     assert not (tmp_path / "run").exists()
 

@@ -43,9 +43,7 @@ def image_table(folder, path, problem="single_label", seed=0):
     if len(class_names) < fewest:
         raise DataError(f"{path} must have at least {fewest} labels. Received: {class_names}.")
     if problem == "multi_label" and {name.lower() for name in class_names} in _TRUTH_VALUES:
-        raise DataError(
-            f"{path} must have the names of labels. Received truth values: {class_names}."
-        )
+        raise DataError(f"{path} must have the names of labels. Received: {class_names}.")
     if problem == "multi_label" and len(class_names) > 1 and max(map(len, found.values())) == 1:
         notes += (f'No image of {path} has several labels, which are separated by "{_SEPARATOR}".',)
     if problem == "single_label":

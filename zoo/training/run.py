@@ -146,11 +146,9 @@ class Run:
             check_at_least_1(
                 epochs=epochs, steps_per_epoch=steps_per_epoch, validation_freq=validation_freq
             )
-            if self.settings.profile and epochs * steps_per_epoch < _FIRST_PROFILED:
-                raise UserError(
-                    f"profile records from step {_FIRST_PROFILED} on. The run has "
-                    f"{epochs * steps_per_epoch} steps."
-                )
+            steps = epochs * steps_per_epoch
+            if self.settings.profile and steps < _FIRST_PROFILED:
+                raise UserError(f"profile begins at step {_FIRST_PROFILED}. The run has {steps}.")
 
             # 2. Compile the step.
             if self.settings.remat:
