@@ -306,9 +306,14 @@ def test_a_forced_prefix(translator, tmp_path):
 
     forced.save(tmp_path)
     assert Translator.load(tmp_path).special_tokens == special
-    forced.model = small_model(translator)  # with an output layer that is the target embedding
-    [[expected]], size = forced.sample([text], max_length=9), forced.model.target_vocab_size
-    forced.shortlist = Shortlist(np.array([], int), np.zeros(size + 1, int), size, shared=False)
+    size = forced.model.target_vocab_size
+    shortlist = Shortlist(np.array([], int), np.zeros(size + 1, int), size, shared=False)
+    forced.model = small_model(translator, shared="none")
+    with pytest.raises(TaskError, match="whose output layer is the target embedding"):
+        forced.shortlist = shortlist
+    forced.model = small_model(translator)
+    [[expected]] = forced.sample([text], max_length=9)
+    forced.shortlist = shortlist
     [[draw]] = forced.sample([text], max_length=9)
     assert draw.text == expected.text  # among candidates, padding has no probability
 

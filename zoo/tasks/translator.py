@@ -101,6 +101,8 @@ class Translator(GenerationTask):
 
     @shortlist.setter
     def shortlist(self, shortlist):
+        if shortlist is not None and self.model.output_projection is not None:
+            raise TaskError("A shortlist needs a model whose output layer is the target embedding.")
         self._shortlist = shortlist
         self.engine = None  # engines do not support shortlists
 
