@@ -94,7 +94,8 @@ def check_tensorflow():
     if backend != "tensorflow":
         raise UserError(
             f"Keras computes with {backend}, and training, zoo.load and what it returns need "
-            "TensorFlow: set KERAS_BACKEND=tensorflow. Layers, models and searches need not."
+            "TensorFlow: set KERAS_BACKEND=tensorflow. Layers, models and searches run on any "
+            "backend of Keras."
         )
 
 

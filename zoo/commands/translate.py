@@ -55,7 +55,7 @@ def translate(
         beam_size: beam size; 1 is greedy search (the run's)
         n_best: translations per text; above 1 each text as a whole, with its number and scores
         too_long: how to handle a sentence, or a text, that is too long for the model
-        keep_signs: keep signs and emoji that are no tokens in their places
+        keep_signs: keep signs and emoji that are not tokens in their places
         attention: plot the attention weights
         engine: ctranslate2 in place of TensorFlow, often faster on CPUs
         dtype: dtype, such as bfloat16 or int8 (the run's); with --engine float32 or int8 (float32)
@@ -110,7 +110,7 @@ def translate(
     if dropped:
         signs = " ".join(sorted(dropped)[:10])
         print(
-            f"Some signs that are no tokens were dropped: {signs}. --keep-signs keeps them.",
+            f"Some signs that are not tokens were dropped: {signs}. --keep-signs keeps them.",
             file=sys.stderr,
         )
     if attention:

@@ -91,7 +91,7 @@ def export(
         received = type(model).__name__
         raise ExportError(f"model must be a task that zoo.load returns. Received: {received}.")
     if getattr(model, "keep_signs", False):
-        raise ExportError("Exports cannot keep signs that are no tokens. Set keep_signs to False.")
+        raise ExportError("Exports cannot keep signs that are not tokens. Set keep_signs to False.")
     model = copy.copy(model)
     model.engine = model.shortlist = None  # the export is compared with the model itself
     _check_format(model, format, dtype)

@@ -259,7 +259,7 @@ def read_labels(path, count):
 def _class_number(value):
     number = int(value)
     if isinstance(value, bool) or number != float(value) or number < 0:
-        raise ValueError(f"{value!r} is none")
+        raise ValueError(f"{value!r} is not one")
     return number
 
 

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from zoo import compat, kernels
-from zoo.layers.shapes import sides
+from zoo.layers.shapes import shape_for_reshape
 
 
 class _QuantizedLikeKeras:
@@ -76,7 +76,7 @@ def apply_to_matrix(function, x, **kwargs):
 
     TensorFlow fuses the product, the bias and the activation of a matrix only.
     """
-    batch, *lengths, _ = sides(x)
+    batch, *lengths, _ = shape_for_reshape(x)
     if not lengths or None in lengths:  # a matrix already, or a `keras.Input`
         return function(x, **kwargs)
     rows = function(ops.reshape(x, (-1, x.shape[-1])), **kwargs)

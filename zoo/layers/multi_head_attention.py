@@ -17,7 +17,7 @@ from zoo.layers.dropout import Dropout
 from zoo.layers.linear_attention import linear_attention, linear_attention_weights
 from zoo.layers.masks import attention_mask
 from zoo.layers.rotary import rotate
-from zoo.layers.shapes import sides
+from zoo.layers.shapes import shape_for_reshape
 
 ATTENTION = {
     "softmax": scaled_dot_product_attention,
@@ -120,13 +120,13 @@ class _MultiHead(SameLengthLayer):
         return [self._heads(part, self.num_heads) for part in parts]
 
     def _heads(self, x, count):
-        batch, length, width = sides(x)
+        batch, length, width = shape_for_reshape(x)
         x = ops.reshape(x, (batch, length, count, width // count))  # [B, T, count, D]
         return ops.transpose(x, (0, 2, 1, 3))  # [B, count, T, D]
 
     def _join_heads(self, heads):
         """[B, H, T, value_dim] to [B, T, H·value_dim]."""
-        batch, _, length, _ = sides(heads)
+        batch, _, length, _ = shape_for_reshape(heads)
         x = ops.transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
         return ops.reshape(x, (batch, length, self._value_width))  # [B, T, H·value_dim]
 

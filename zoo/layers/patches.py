@@ -11,7 +11,7 @@ from keras import ops
 
 from zoo.errors import check_at_least_1
 from zoo.layers.config import ConfigMixin
-from zoo.layers.shapes import sides
+from zoo.layers.shapes import shape_for_reshape
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -37,7 +37,7 @@ class PatchExtract(ConfigMixin, keras.layers.Layer):
 
     def call(self, images):
         patch_grid(images.shape[1:3], self.patch_size)
-        batch, height, width, channels = sides(images)
+        batch, height, width, channels = shape_for_reshape(images)
         size = self.patch_size
         rows = height // size
         columns = width // size

@@ -3,13 +3,13 @@
 from keras import ops
 
 
-def sides(x):
-    """Returns the shape of `x` [B, ...] for `ops.reshape`; B is -1 if the other sides are known.
+def shape_for_reshape(x):
+    """Returns the shape of `x` [B, ...], with -1 for B where `ops.reshape` can infer it.
 
-    Graphs compute no shapes then. If a side is 0, B could not be inferred from -1; if one is
-    unknown, what does not fit would become more rows.
+    A graph then need not compute the shape. B cannot be inferred if another dimension is 0; if one
+    is unknown, values that do not fit would become more rows.
     """
     batch, *others = ops.shape(x)
-    if all(isinstance(side, int) and side > 0 for side in others):
+    if all(isinstance(size, int) and size > 0 for size in others):
         batch = -1
     return batch, *others

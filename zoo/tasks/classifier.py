@@ -215,7 +215,8 @@ class ImageClassifier(Classifier, ImageTask):
     Model and problem can be assigned later.
 
     Raises:
-        TaskError: if the class names are no list or not as many as logits, or `problem` is unknown.
+        TaskError: if the class names are not a list with a name for each logit, or `problem` is
+            unknown.
     """
 
     description_file = "classifier.json"

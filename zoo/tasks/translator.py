@@ -36,8 +36,8 @@ class Translator(GenerationTask):
         search_options: dict of fields of `zoo.decoding.SearchOptions`, the defaults of all calls.
         keep_numbers: whether texts and sentences without a letter, such as numbers, dates and
             emoji, are kept as they are.
-        keep_signs: whether signs and emoji that are no tokens of the source keep their places: what
-            is before and after them is translated separately.
+        keep_signs: whether signs and emoji that are not tokens of the source keep their places:
+            what is before and after them is translated separately.
 
     Attributes:
         engine: thread-safe function that searches in place of the model, see `zoo.load`.

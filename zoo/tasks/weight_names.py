@@ -79,8 +79,8 @@ def check_size(path, arguments, most):
         most: number of weights in the file, or of bytes.
 
     Raises:
-        TaskError: if an argument is no number, there are more than 1,000 layers, or a side of the
-            images has more than 16,384 pixels.
+        TaskError: if an argument is not a number, there are more than 1,000 layers, or a side of
+            the images has more than 16,384 pixels.
         CheckpointError: if embeddings, patches, positions, heads and the larger matrices of the
             blocks alone would have more weights than the file.
     """

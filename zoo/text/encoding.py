@@ -58,7 +58,7 @@ def altered(tokenizer, texts, name):
 
 
 def unknown_signs(tokenizer, text):
-    """The signs and emoji in a text that are no tokens: a set of characters."""
+    """The signs and emoji in a text that are not tokens: a set of characters."""
     signs = {character for character in text if unicodedata.category(character)[0] == "S"}
     return {sign for sign in signs if tokenizer.unknown in tokenizer.encode([sign])[0]}
 

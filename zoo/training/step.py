@@ -57,7 +57,10 @@ def training_step(trainer, shares, compute_gradients):
 
 
 def loss_and_gradients(trainer, inputs, labels, share_weights):
-    """Returns the loss of a share, outputs and their attributes, and a gradient or None each."""
+    """Returns the loss of a share, the outputs, and a gradient or None for each variable.
+
+    Before the gradients come the attributes of each output, see `zoo.compat.keras_attributes`.
+    """
     with tf.GradientTape() as tape:
         outputs = trainer(inputs, training=True)
         loss = trainer.compute_loss(inputs, labels, outputs, share_weights, training=True)

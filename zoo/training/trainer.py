@@ -20,7 +20,7 @@ from zoo.training.step import global_norm, loss_and_gradients, training_step, va
 # replica corrupt the weights of all. With several workers, it fails with gradient accumulation or
 # XLA.
 
-_ROWS_TO_BUILD = 7  # a known number, for a loss whose values are not those of rows to be noticed
+_ROWS_TO_BUILD = 7  # batch size by which `ShareLoss` tells values of rows from others
 _REQUESTED = -1.0  # value of `gradient_norm` that requests its measurement
 
 
