@@ -369,6 +369,20 @@ def test_translations_and_references_in_other_normal_forms_are_equal(forms, tmp_
     assert scores["bleu"] == pytest.approx(100) and scores["chrf"] == pytest.approx(100)
 
 
+def test_a_line_warns_of_pairs_that_another_run_held_out(tmp_path, monkeypatch):
+    """Several translators are tested on the part of the first."""
+    monkeypatch.setattr(Translator, "__call__", lambda self, texts, **_: texts)
+    table = tmp_path / "pairs.tsv"
+    table.write_text("".join(f"{n} one\t{n} uno\n" for n in range(400)))
+    first = small_translator()
+    second = small_translator()
+    first.settings = {"seed": 5, "tsv": str(table)}
+    second.settings = {"seed": 6, "tsv": str(table)}
+    reports = zoo.evaluate([first, second], table)
+    warnings = [[note for note in report["notes"] if "hold out" in note] for report in reports]
+    assert warnings[0] == [] and "runs with seed 5 hold out" in warnings[1][0]
+
+
 def test_rows_without_a_side_are_counted(tmp_path):
     (tmp_path / "texts.tsv").write_bytes(b"\xef\xbb\xbfb\tone\r\n\r\nA\t\r\nA\ttwo\r\n")
     data = labeled_texts(tmp_path / "texts.tsv")

@@ -50,6 +50,13 @@ def test_limits(values, message):
         Some(**values)
 
 
+def test_the_home_folder_in_paths(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    config = recipe("text_classifier").Config(tsv="~/texts.tsv", label_separator="~")
+    assert config.tsv == "/home/someone/texts.tsv"
+    assert config.label_separator == "~"
+
+
 def test_the_kinds_of_tokenizers_are_those_that_can_be_trained():
     assert get_args(settings.TokenizerKind) == tuple(sentencepiece.KINDS)
     assert get_args(settings.Normalization) == sentencepiece.NORMALIZATIONS

@@ -102,9 +102,7 @@ def translate(
                     print(number, f"{score:.4f}", one_line(text), sep="\t")
                 elif len(texts) == 1:
                     print(text)
-                elif texts:
-                    print(one_line(text))
-                else:  # a line, which may have tabs
+                else:  # a line for each text
                     print(text.replace("\n", "\\n"))
         sys.stdout.flush()
     if dropped:

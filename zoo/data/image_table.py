@@ -61,7 +61,8 @@ def image_table(folder, path, problem="single_label", seed=0):
 def _labels_by_file(folder, path, problem):
     """Returns {path of an image: its labels, a set}, and lines about the header."""
     lines = list(read_lines(path))
-    delimiter = re.search(r"[\t,;]|\Z", "".join(lines))[0] or ","
+    first = re.search(r"[\t,;]", "".join(lines))
+    delimiter = first[0] if first else ","
     found = {}
     numbers = {}  # of lines
     notes = ()
@@ -80,7 +81,7 @@ def _labels_by_file(folder, path, problem):
             continue
         if file in found:
             raise DataError(f"{where}: the image {name} is also in line {numbers[file]:,}.")
-        labels = {*map(clean, _SEPARATOR.join(cells).split(_SEPARATOR))} - {""}
+        labels = {clean(label) for cell in cells for label in cell.split(_SEPARATOR)} - {""}
         if problem == "single_label" and len(labels) != 1:
             raise DataError(
                 f"{where}: {name} has {len(labels)} labels instead of one. Correct the line, or "
@@ -92,9 +93,11 @@ def _labels_by_file(folder, path, problem):
 
 
 def _existing(folder, name):
-    """The path of a file, whose name Windows or macOS may have written in their way; or None."""
+    """The path of a file, or None. In its name, Windows has backslashes, and macOS NFD."""
     slashes = name.replace("\\", "/")
-    for spelling in (name, *(unicodedata.normalize(form, slashes) for form in ("NFC", "NFD"))):
+    composed = unicodedata.normalize("NFC", slashes)
+    decomposed = unicodedata.normalize("NFD", slashes)
+    for spelling in (name, composed, decomposed):
         file = os.path.normpath(os.path.join(folder, spelling))
         if os.path.isfile(file):
             return file

@@ -188,17 +188,21 @@ def _header(rows, first, second):
 
 def _is_language(name):
     """Whether a name is that of a language, as "en-US", "text_en" or "English sentence"."""
-    first, *_, last = re.split("[-_]", f"{name}_{name}")
-    word, *others = re.findall("[^\\W_]+", name) or [""]
-    is_word = len(word) > 3 and len(others) < _MOST_WORDS
-    return bool({first, last} & _LANGUAGES) or (is_word and word in _LANGUAGES)
+    parts = re.split("[-_]", name)
+    if parts[0] in _LANGUAGES or parts[-1] in _LANGUAGES:
+        return True
+    words = re.findall("[^\\W_]+", name)
+    return 0 < len(words) <= _MOST_WORDS and len(words[0]) > 3 and words[0] in _LANGUAGES
 
 
 def _named(names, kind):
     """The places of the names with a word of a kind, those with the fewest words first."""
     words = [re.findall("[^\\W_]+", name) for name in names]
-    found = [n for n, row in enumerate(words) if not _WORDS[kind].isdisjoint(row)]
-    return sorted((n for n in found if len(words[n]) <= _MOST_WORDS), key=lambda n: len(words[n]))
+    found = []
+    for place, row in enumerate(words):
+        if len(row) <= _MOST_WORDS and not _WORDS[kind].isdisjoint(row):
+            found.append(place)
+    return sorted(found, key=lambda place: len(words[place]))
 
 
 def _possible_header(path, labels):

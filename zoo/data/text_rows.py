@@ -147,27 +147,32 @@ def divided(name, share, seed, rows, valid=None, test=None, apart=False, class_o
 
 
 def _places(rows, key, class_of):
-    """Numbers from 0 to 1, the same for rows with the same first text, of which the lowest are
-    held out."""
+    """Returns the place of each row, from 0 to 1; rows with the lowest places are held out.
+
+    Rows with the same first text have the same place. For `class_of` see `divided`.
+    """
     hashes = [_hash(first, key) / 2**64 for first, _ in rows]
     if class_of is None:
         return hashes
-    counts = collections.Counter(class_of(second) for _, second in rows)
-    classes = {}
-    for (_, second), number in zip(rows, hashes):  # of a text with several classes, the rarest
-        both = [class_of(second), classes.get(number, class_of(second))]
-        classes[number] = min(both, key=lambda one: (counts[one], one))
-    sizes = collections.Counter(classes.values())
-    ranks = collections.Counter()
-    places = {}  # the texts of a class are spread evenly over 0 to 1
-    for number in sorted(classes):
-        found = classes[number]
-        places[number] = (ranks[found] + 0.5) / sizes[found]
-        ranks[found] += 1
-    lasts = {number for number in classes if places[number] + 0.5 / sizes[classes[number]] >= 1}
-    others = sorted(classes.keys() - lasts, key=lambda number: (places[number], number))
-    order = {number: rank / len(classes) for rank, number in enumerate(others)}
-    return [order.get(number, 1.0) for number in hashes]
+
+    # 1. The class of each text; of a text that occurs with several, the rarest one
+    row_classes = [class_of(second) for _, second in rows]
+    counts = collections.Counter(row_classes)
+    class_by_text = {}
+    for text, name in zip(hashes, row_classes):
+        known = class_by_text.get(text, name)
+        class_by_text[text] = min(known, name, key=lambda name: (counts[name], name))
+    texts_by_class = collections.defaultdict(list)
+    for text in sorted(class_by_text):
+        texts_by_class[class_by_text[text]].append(text)
+
+    # 2. The texts of each class are spread evenly over 0 to 1, and its last one is not held out
+    spread = []
+    for texts in texts_by_class.values():
+        for rank, text in enumerate(texts[:-1]):
+            spread.append(((rank + 0.5) / len(texts), text))
+    places = {text: rank / len(class_by_text) for rank, (_, text) in enumerate(sorted(spread))}
+    return [places.get(text, 1.0) for text in hashes]
 
 
 def _without_copies(train, held_out, given):

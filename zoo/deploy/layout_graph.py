@@ -81,4 +81,6 @@ def _between(layout, translations):
     is_blank = tf.strings.regex_full_match(found, " *")
     removed = is_blank & tf.strings.regex_full_match(before, NO_SPACE_FOLLOWS)
     inserted = (found == "") & tf.strings.regex_full_match(before, SPACE_FOLLOWS)
-    return places[:, None], tf.where(removed, "", tf.where(inserted, " ", found))
+    fields = tf.where(inserted, " ", found)
+    fields = tf.where(removed, "", fields)
+    return places[:, None], fields

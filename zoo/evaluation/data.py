@@ -100,9 +100,11 @@ def _matched(names, class_names):
     if are_decimal and all(int(name) < len(class_names) for name in names):
         return [int(name) for name in names], ()
     if len(names) == len(class_names) and {*numbers} == {None}:
-        order = sorted(range(len(names)), key=lambda n: int(names[n]) if are_decimal else n)
-        pairs = [(names[place], name) for place, name in zip(order, class_names)][:3]
-        examples = ", ".join(f"{name} is {class_name}" for name, class_name in pairs)
+        order = range(len(names))
+        if are_decimal:
+            order = sorted(order, key=lambda place: int(names[place]))
+        pairs = [f"{names[place]} is {class_name}" for place, class_name in zip(order, class_names)]
+        examples = ", ".join(pairs[:3])
         note = f"Classes are matched by their order: {examples}. Check this."
         return np.argsort(order).tolist(), (note,)
     return None, ()
@@ -221,7 +223,7 @@ def _with_labels(images, class_names, notes, seed=None):
 
 
 def _is_same(trained_on, path):
-    """Whether a path is that of the data in the settings of a run; None if they have none."""
+    """Whether a path is that of a setting of a run, which may be None."""
     return trained_on is not None and os.path.realpath(trained_on) == os.path.realpath(path)
 
 
@@ -283,14 +285,13 @@ def labeled_texts(data, settings=None):
 
 def _held_out_texts(data, settings):
     """The test texts of a run that was trained on other texts of the same file."""
-    divided = labeled_text.tsv(data, settings["seed"], settings.get("label_separator"))
+    divided = labeled_text.tsv(data, settings["seed"])
     train = divided.train
     checksum = fingerprint(train.texts, train.labels.tolist(), divided.class_names)
     if settings.get("data", "").endswith(f"checksum {checksum}"):
         note = f"Tested on {len(divided.test):,} texts of {data} that the run held out."
         labels = divided.test.labels[:, None].tolist()
-        seed = settings["seed"]
-        return Labeled(divided.test.texts, labels, divided.class_names, (note,), seed)
+        return Labeled(divided.test.texts, labels, divided.class_names, (note,), settings["seed"])
     whole = labeled_texts(data)
     note = f"The model may have been trained on these texts: {data} has changed, or was divided"
     return whole._replace(notes=(*whole.notes, f"{note} by another version."))
@@ -310,9 +311,11 @@ def sentence_pairs(data, targets=(), settings=None):
             raise DataError(f"{data} has its own references. Remove target.")
         return _test_set(data.removeprefix(_TEST_SET))
     notes = ()
+    seed = None
     settings = settings or {}
     if not targets and _is_same(settings.get("tsv"), data):
-        held_out = parallel_text.tsv(data, settings["seed"])
+        seed = settings["seed"]
+        held_out = parallel_text.tsv(data, seed)
         columns = [held_out.test]
         note = f"Tested on {len(held_out.test):,} pairs of {data} that the run held out."
         notes = (*held_out.notes, note)
@@ -331,7 +334,7 @@ def sentence_pairs(data, targets=(), settings=None):
     sources, references = zip(*kept)
     references = [list(texts) for texts in zip(*references)]
     notes = (*notes, *unused(len(rows) - len(kept)))
-    return Labeled(list(sources), references, notes=notes)
+    return Labeled(list(sources), references, notes=notes, seed=seed)
 
 
 def _test_set(name):

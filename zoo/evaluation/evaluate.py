@@ -189,9 +189,15 @@ def _classification(classifier, data):
         scores = _class_scores(probabilities, labels, classifier.class_names)
     if unlabeled and classifier.problem == "single_label":
         notes = (*notes, f"Not counted, without a label: {unlabeled:,} of {len(labels):,}.")
-    if data.seed is not None and data.seed != (classifier.settings or {}).get("seed"):
-        notes = (*notes, _OTHER_SPLIT.format(data.seed))
-    return {**scores, "notes": [*data.notes, *notes, *_refused(classifier, data)]}
+    notes = [*data.notes, *notes, *_of_other_split(classifier, data), *_refused(classifier, data)]
+    return {**scores, "notes": notes}
+
+
+def _of_other_split(task, data):
+    """Returns lines about items that the run of a task may not have held out: none, or one line."""
+    if data.seed is None or data.seed == (task.settings or {}).get("seed"):
+        return ()
+    return (_OTHER_SPLIT.format(data.seed),)
 
 
 def _probabilities(classifier, items):
@@ -262,7 +268,7 @@ def _translations(translator, data):
         texts = translator(data.items)
     else:
         texts = translator(data.items, sentences=False, too_long="split")
-    notes = [*data.notes, *_refused(translator, data)]
+    notes = [*data.notes, *_of_other_split(translator, data), *_refused(translator, data)]
     if not isinstance(translator, Exported):
         references = [text for texts in data.labels for text in texts if text]
         notes += altered(translator.target_tokenizer, references, "references")

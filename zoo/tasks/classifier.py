@@ -3,7 +3,6 @@
 Axes: B images or texts, T tokens.
 """
 
-import itertools
 import math
 import os
 import warnings
@@ -55,12 +54,15 @@ class ImageTask(Task):
     def outputs_of_images(self, images):
         """The outputs [B, output_width] for images, see `__call__`, read in batches."""
         self._check_list(images)
+        images = list(images)
+        outputs = [np.zeros((0, self.output_width), np.float32)]
         # A bar is shown on a terminal, for work that takes longer than a moment.
-        progress = tqdm(images, unit="image", delay=1.0, leave=False, disable=None)
-        remaining = iter(progress)
-        batches = iter(lambda: list(itertools.islice(remaining, _IMAGES_IN_BATCH)), [])
-        outputs = [self.outputs(self.preprocess(batch)) for batch in batches]
-        return np.concatenate([np.zeros((0, self.output_width), np.float32), *outputs])
+        with tqdm(total=len(images), unit="image", delay=1.0, leave=False, disable=None) as bar:
+            for start in range(0, len(images), _IMAGES_IN_BATCH):
+                batch = images[start : start + _IMAGES_IN_BATCH]
+                outputs.append(self.outputs(self.preprocess(batch)))
+                bar.update(len(batch))
+        return np.concatenate(outputs)
 
     def outputs(self, inputs):
         """The outputs [B, output_width] for preprocessed images, float32 [B, H, W, C]."""

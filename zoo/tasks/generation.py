@@ -175,9 +175,8 @@ class GenerationTask(TextTask):
         temperature = np.float32(as_number("temperature", temperature, float, 1e-3))
         largest_k = None
         if top_k is not None:
-            top_k = np.int32(
-                min(as_number("top_k", top_k, int, 1), self._output_tokenizer.vocab_size)
-            )
+            top_k = as_number("top_k", top_k, int, 1)
+            top_k = np.int32(min(top_k, self._output_tokenizer.vocab_size))
             largest_k = padded_length(top_k, np.inf)
         if top_p is None:
             top_p = 1.0

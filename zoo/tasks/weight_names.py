@@ -95,7 +95,7 @@ def check_size(path, arguments, most):
             given[name] = as_number(name, arguments[name], int, 1, maximum)
     width = given.get("embed_dim", 1)
     hidden = given.get("ff_dim", 4 * width)
-    rows = given.get("num_layers", 1) * hidden
+    rows = given.get("num_layers", 1) * hidden  # of all matrices [rows, embed_dim]
     if "target_vocab_size" in given:
         layers = given.get("num_decoder_layers", given.get("num_layers", 1))
         rows += layers * given.get("decoder_ff_dim", hidden)

@@ -115,8 +115,10 @@ def _draw_attention_maps(classifier, images, path):
     shares = attention_rollout(classifier.model, classifier.preprocess(list(pixels)))
     answers = classifier(list(pixels))
     names = np.array(classifier.class_names)
-    several = shown.labels.ndim == 2
-    truth = [names[label > 0 if several else [label]].tolist() for label in shown.labels]
+    labels = shown.labels
+    if labels.ndim == 1:
+        labels = np.eye(len(names))[labels]
+    truth = [names[row > 0].tolist() for row in labels]
     pictures.attention(pixels, shares, answers, truth, path)
 
 

@@ -147,7 +147,8 @@ class Settings:
 
     def __post_init__(self):
         for name, value in list(vars(self).items()):
-            if isinstance(value, str):  # only a path may begin with ~, the home folder
+            # Only paths begin with ~, the home folder; ~ alone may separate labels.
+            if isinstance(value, str) and value != "~":
                 object.__setattr__(self, name, os.path.expanduser(value))  # it is frozen
         for name, (low, high) in self.LIMITS.items():
             if hasattr(self, name):
