@@ -102,7 +102,9 @@ def translate(
                     print(number, f"{score:.4f}", one_line(text), sep="\t")
                 elif len(texts) == 1:
                     print(text)
-                else:  # a line for each text
+                elif texts:
+                    print(one_line(text))
+                else:  # a line, which may have tabs
                     print(text.replace("\n", "\\n"))
         sys.stdout.flush()
     if dropped:
