@@ -154,12 +154,25 @@ def is_suited(computing, case):
     return bool(np.all(np.abs(value) < 1e3)) and np.allclose(*numbers, rtol=1e-4)
 
 
+def has_finite_gradient(loss, case):
+    labels, outputs, _ = case.rows(slice(None))
+    with tf.GradientTape() as tape:
+        tape.watch(outputs)
+        value = loss(labels, outputs)
+    gradient = tape.gradient(value, outputs)  # None if the loss is computed from the logits
+    return gradient is None or np.isfinite(gradient).all()
+
+
 def losses_for(case):
     """Losses by name; functions as the losses that Keras makes of them."""
     losses = {name: made(cls, case.setting) for name, cls in LOSSES.items()}
     if case.setting == MEAN and not case.weighted:
         losses |= {name: loss_of_function(function) for name, function in LOSS_FUNCTIONS.items()}
-    return {name: one for name, one in losses.items() if one is not None and is_suited(one, case)}
+    suited = {}
+    for name, loss in losses.items():
+        if loss is not None and is_suited(loss, case) and has_finite_gradient(loss, case):
+            suited[name] = loss
+    return suited
 
 
 def metrics_for(case):
