@@ -315,6 +315,12 @@ def test_a_data_set_of_tfds_without_training_images(classifier, tmp_path):
     assert scores["class_items"] == {**dict.fromkeys("abcdefg", 0), "d": 2, "f": 1}
 
 
+def test_a_folder_of_prepared_data_is_for_data_sets_only(classifier, folder, tmp_path):
+    for data in ("digits", folder):
+        with pytest.raises(UserError, match="data_dir is for a TensorFlow data set"):
+            zoo.evaluate(classifier, str(data), data_dir=str(tmp_path))
+
+
 def test_images_without_a_label_do_not_count(classifier, tmp_path):
     """TFDS has -1 for them; half of 30 are right, the others have no label."""
     features = {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(num_classes=7)}

@@ -21,6 +21,7 @@ from zoo.tasks import task
 from zoo.tasks.encoder import TextEncoder
 from zoo.tasks.translator import Translator
 from zoo.training.report_scores import label_scores
+from zoo.training.report_translation_scores import translation_scores
 
 TEXTS = ["The cat sat. The dog sat on the mat.", "the dog sat", "a. b c"]
 LENGTH = 8  # of outputs
@@ -288,10 +289,53 @@ def test_what_are_several_labels(wrong):
         label_scores([[1, wrong], [0, 1]], [[0.9, 0.2], [0.3, 0.8]], ["a", "b"])
 
 
-def test_features_need_no_options():
+def small_text_encoder():
     classifier = small_text_classifier()
     model = type(classifier.model).from_config({**classifier.model.get_config(), "num_classes": 0})
-    encoder = TextEncoder(model, classifier.tokenizer)
+    return TextEncoder(model, classifier.tokenizer)
+
+
+@pytest.mark.parametrize("wrong", ["0.5", True, np.nan, None, -0.1, 2, [0.5, np.nan]])
+def test_what_are_thresholds(wrong):
+    with pytest.raises(TaskError, match="threshold must be a finite number"):
+        label_scores([[1, 0], [0, 1]], [[0.9, 0.2], [0.3, 0.8]], ["a", "b"], threshold=wrong)
+
+
+def test_what_are_translations():
+    for translations, references in (("ab", ["a", "b"]), (["a", "b"], "ab"), ({"a"}, ["a"])):
+        with pytest.raises(UserError, match="must be a list of str"):
+            translation_scores(translations, references)
+    assert translation_scores(("a", "b"), np.array(["a", "b"]))["exact_match"] == 1
+
+
+def test_arguments_of_alignments(tasks):
+    translator = tasks["translator"]
+    default = translator.alignment("the dog")
+    assert translator.alignment("a. b").source != default.source
+    assert translator.alignment("the dog", "a").target != default.target
+    for texts in (["the dog"], b"a", None):
+        with pytest.raises(UserError, match="must be a list of str"):
+            translator.alignment(texts)
+    with pytest.raises(UserError, match="must be a list of str"):
+        translator.alignment("the dog", ["a"])
+
+
+def test_arguments_of_scores(tasks):
+    translator = tasks["translator"]
+    [default] = translator.score(["the dog"], ["a"])
+    assert translator.score(["the cat"], ["a"]) != [default]
+    assert translator.score(["the dog"], ["b"]) != [default]
+
+
+@pytest.mark.parametrize("wrong", ["no", 1, None])
+def test_whether_features_are_normalized(wrong):
+    encoder = small_text_encoder()
+    with pytest.raises(TaskError, match="normalize must be True or False"):
+        TextEncoder(encoder.model, encoder.tokenizer, normalize=wrong)
+
+
+def test_features_need_no_options():
+    encoder = small_text_encoder()
     features = encoder(["a", "b"])
     with pytest.raises(TaskError, match="Features need no options. Received: too_long"):
         encoder.similarity(features, features, too_long="truncate")

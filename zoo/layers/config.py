@@ -5,6 +5,7 @@ import inspect
 import keras
 
 from zoo import compat
+from zoo.errors import check_bool
 from zoo.layers.quantization import check_not_quantized
 
 
@@ -94,6 +95,9 @@ class GivenArguments:
                 self.named[name] = _copied(value)
             elif name in given:
                 self.unnamed.append(value)
+            default = signature.parameters[name].default
+            if isinstance(default, bool) and constructor.__module__.startswith("zoo."):
+                check_bool(name, value)  # of our own only
 
 
 def _copied(argument):

@@ -9,7 +9,7 @@ from keras import ops
 
 from zoo import compat
 from zoo.dtypes import at_least_float32
-from zoo.errors import check_at_least_1, check_choice
+from zoo.errors import as_number, check_at_least_1, check_choice
 from zoo.layers import (
     Dropout,
     TokenEmbedding,
@@ -145,6 +145,7 @@ class EncoderClassifier(TransformerModel):
         check_at_least_1(vocab_size=vocab_size, num_layers=num_layers)
         check_positions(positions, max_length)
         check_choice("pool", pool, POOLS)
+        as_number("pad_id", pad_id, int)
         self.encoder_embedding = TokenEmbedding(
             vocab_size,
             embed_dim,

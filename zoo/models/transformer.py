@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from zoo import compat
-from zoo.errors import check_at_least_1, check_choice
+from zoo.errors import as_number, check_at_least_1, check_choice
 from zoo.layers import (
     Cache,
     Dropout,
@@ -288,6 +288,7 @@ class Transformer(AutoregressiveModel):
             check_at_least_1(decoder_num_heads=self.decoder_num_heads)
         if self.decoder_ff_dim is not None:
             check_at_least_1(decoder_ff_dim=self.decoder_ff_dim)
+        as_number("pad_id", self.pad_id, int)
         check_choice("shared", self.shared, ("none", "target", "all"))
         check_choice("decoder", self.decoder, ("attention", "ssru"))
         check_positions(self.positions, self.max_length)

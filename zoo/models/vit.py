@@ -79,8 +79,8 @@ class ViT(TransformerModel):
         norm_type: "layer" or "rms" (Zhang and Sennrich 2019) normalization. Defaults to "layer".
         normalize_embeddings: whether to normalize the input of the first block (Radford et al.
             2021, CLIP). Defaults to `False`.
-        normalize_pooled: whether to normalize the input of the head in place of the last block's
-            output, if the model is pre-norm (He et al. 2021, MAE, fine-tuned). Defaults to `False`.
+        normalize_pooled: whether to normalize the input of the head, in a pre-norm model in place
+            of the last block's output (He et al. 2021, MAE, fine-tuned). Defaults to `False`.
         representation_dim: width of a layer with tanh before the head, as in pre-training
             (Dosovitskiy et al. 2020, section 3.1). Defaults to `None`, no such layer.
         activation: of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults to "gelu".
@@ -444,7 +444,7 @@ class ViT(TransformerModel):
 
     def _create_head(self):
         self.head_norm = None
-        if self.norm == "pre" and self.normalize_pooled:
+        if self.normalize_pooled:
             self.head_norm = self._norm_layer("head_norm")
         self.representation = None
         if self.representation_dim:

@@ -6,7 +6,7 @@ Axes: B images or texts, E features.
 import numpy as np
 from keras import ops
 
-from zoo.errors import TaskError
+from zoo.errors import TaskError, check_bool
 from zoo.tasks.classifier import EncodedTextTask, ImageTask
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
@@ -95,6 +95,7 @@ class TextEncoder(Encoder, EncodedTextTask):
     saved_arguments = ("normalize",)
 
     def __init__(self, model, tokenizer, special_tokens=SPECIAL_TOKENS, normalize=False):
+        check_bool("normalize", normalize)
         self.normalize = normalize
         super().__init__(model, tokenizer, special_tokens)
 

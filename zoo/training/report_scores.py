@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from zoo.data.image_batches import evaluation_batches
-from zoo.errors import DataError
+from zoo.errors import DataError, as_number
 from zoo.training.callbacks import best_index
 
 _SMALLEST = 1e-30  # lower bound of probabilities in a loss
@@ -35,7 +35,8 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
         labels: [n, K], 1 for each label of an item, 0 for all others.
         probabilities: [n, K].
         class_names: the names of the K classes.
-        threshold: minimum probability of a predicted class, a number or one for each class.
+        threshold: minimum probability of a predicted class, from 0 to 1: a number, or one for each
+            class.
 
     Returns:
         dict of "loss", the sigmoid cross-entropy; "mean_average_precision" and "f1_macro", means
@@ -50,9 +51,10 @@ def label_scores(labels, probabilities, class_names, threshold=0.5):
         raise DataError(
             f"Each label must be 1 or 0: an item has it, or not. Received: {found[:5]}."
         )
+    thresholds = [as_number("threshold", x, float, 0, 1) for x in np.ravel(threshold).tolist()]
     true = labels > 0  # [n, K]
     probabilities = np.asarray(probabilities)
-    predicted = probabilities >= np.float32(threshold)  # [n, K]
+    predicted = probabilities >= np.float32(thresholds)  # [n, K]
     correct = (true & predicted).sum(axis=0)  # [K]
     counts = true.sum(axis=0)  # [K]
     sizes = counts + predicted.sum(axis=0)  # [K]

@@ -9,6 +9,7 @@ Reporting BLEU Scores" (tokenizers and signatures).
 import re
 
 from zoo.errors import UserError
+from zoo.text.tokenizer import as_texts
 
 _SCRIPTS = (  # characters, their smallest share in a text, sacrebleu's tokenizers
     ("\u3041-\u30ff\uff66-\uff9f", 0.05, ("ja-mecab", "char")),  # kana
@@ -78,8 +79,10 @@ def translation_scores(translations, references, bleu_tokenize=None):
         "exact_match", the share of translations equal to their reference, 0 to 1.
 
     Raises:
-        UserError: see `bleu_tokenizer`.
+        UserError: see `bleu_tokenizer`, or if the arguments are not such lists.
     """
+    translations = as_texts(translations)
+    references = as_texts(references)
     metrics = _metrics(references, bleu_tokenize)
     scores = {}
     for name in ("bleu", "chrf"):
