@@ -182,9 +182,17 @@ def test_a_damaged_run_is_named(folder, tmp_path):
         with pytest.raises(UserError, match=f"run cannot be loaded: {message}"):
             zoo.load(run)
 
-    for content in ("[]", "{}", "null", "{", '{"preprocessing": 1, "class_names": []}'):
+    for content in ("{}", '{"preprocessing": 1, "class_names": []}'):
         path.write_text(content)
         is_named("the metadata cannot be used, or a file is damaged")
+    for content, message in (
+        ("[]", "does not contain a JSON object"),
+        ("null", "does not contain a JSON object"),
+        ("{", "is not JSON"),
+    ):
+        path.write_text(content)
+        with pytest.raises(UserError, match=f"run/classifier.json {message}"):
+            zoo.load(run)
     path.write_text(json.dumps({**json.loads(good), "class_names": ["ant", "bee"]}))
     is_named("The model has 3 classes")
     path.write_text(good)
