@@ -173,7 +173,7 @@ def phrasebook_part(made_once):
 @pytest.fixture(scope="session")
 def phrasebook_run(made_once, phrasebook_part):
     """The translation recipe, shrunk: (completed process, run folder)."""
-    flags = ("--tsv", str(phrasebook_part))
+    flags = ("--tsv", str(phrasebook_part), "--precision", "float32")
     return made_once("translate_phrasebook", lambda folder: run_recipe("pairs", folder, *flags))
 
 
@@ -188,7 +188,7 @@ def sentences_part(made_once):
 @pytest.fixture(scope="session")
 def texts_run(made_once, sentences_part):
     """The text recipe, shrunk: (completed process, run folder)."""
-    flags = ("--tsv", str(sentences_part))
+    flags = ("--tsv", str(sentences_part), "--precision", "float32")
     return made_once("text_sentences", lambda folder: run_recipe("texts", folder, *flags))
 
 

@@ -17,7 +17,7 @@ from tests.models.test_contracts import CASES as MODELS
 from zoo.errors import UserError
 from zoo.layers.config import ConfigMixin
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.slow
 
 # Arguments that change nothing in a case, and why.
 WITHOUT_EFFECT = {("LearnedPositions", "interpolation"): "of images of another size: tests/models"}

@@ -46,7 +46,7 @@ NUM_WEIGHTS = {
     "TransformerEncoder, linear": 11,
     "TransformerDecoder, linear": 17,
     "TransformerDecoder, ssru": 17,
-    "vit": 20,
+    "vit": 21,
     "vit, rotary positions": 20,
     "vit, class token": 25,
     "vit, learned positions": 21,

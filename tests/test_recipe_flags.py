@@ -53,7 +53,7 @@ NOT_COMPARED = {
     "problem": "as labels",
     "preset": "selects defaults: tests/training/test_settings.py",
 }
-MARKS = {name: pytest.mark.slow for name in RECIPES if name != "causal_lm"}  # minutes each
+MARKS = dict.fromkeys(RECIPES, pytest.mark.slow)  # minutes each
 # Other values than `another` finds: of one setting, or of several together.
 VALUES = {
     "accumulation": 2,

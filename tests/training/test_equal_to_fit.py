@@ -48,7 +48,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "numbers": Kind(X, NUMBERS, 2, "sigmoid"),
-    "binary": Kind(X, IDS[:, 0] % 2, 1, "sigmoid"),
+    "binary": Kind(X, IDS[:, :1] % 2, 1, "sigmoid"),
     "ids": Kind(X, IDS[:, 0], CLASSES, "softmax"),
     "one-hot": Kind(X, ONE_HOT[:, 0], CLASSES, "softmax"),
     "ids of items": Kind(TOKENS, IDS, CLASSES, "softmax", (ROWS, ITEMS)),
@@ -184,6 +184,7 @@ def metrics_for(case):
     return {name: given[name] for name, one in metrics.items() if is_suited(one, case)}
 
 
+@pytest.mark.ci
 def test_every_loss_and_metric_of_keras_is_tested():
     assert len(LOSSES) > 20 and len(METRICS) > 40
     found = {name for kind in KINDS for name in losses_for(Case(kind))}
@@ -321,9 +322,9 @@ def check(case, devices, folder):
 
 def marks(kind, setting):
     """By the seconds that they take: all metrics are trained with the default setting."""
-    if kind == "ids":
-        return [pytest.mark.ci] if setting == MEAN else []
-    return [pytest.mark.ci if kind == "numbers" and setting in (MEAN, SUM) else pytest.mark.slow]
+    if kind == "ids" and setting != MEAN:
+        return [pytest.mark.ci] if setting[1] == "mean_with_sample_weight" else []
+    return [pytest.mark.slow]
 
 
 @pytest.mark.parametrize(

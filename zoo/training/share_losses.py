@@ -117,9 +117,7 @@ class ShareLoss(keras.losses.Loss):
             self._check_single_share(
                 "returns one number for a batch", "Return a value for each row"
             )
-            if self.loss.reduction in (_SUM, _WEIGHTED_MEAN):
-                return values * ops.sum(weights)  # 1 for the latter: they are divided by their sum
-            return values * ops.mean(weights)
+            return values * weights  # whose mean or sum Keras takes, of those that a mask selects
         if values.shape[0] not in (None, keras.tree.flatten(y_pred)[0].shape[0]):
             self._check_single_share(
                 "returns values that are not those of rows", "Return [rows, ...]"

@@ -123,6 +123,7 @@ class Trainer(compat.TrainingModel):
             ValueError: if the optimizer accumulates gradients.
         """
         self._reduction = common_reduction(loss)
+        optimizer = keras.optimizers.get(optimizer)  # it may be a name
         inner_optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         if inner_optimizer.gradient_accumulation_steps:
             raise ValueError(
