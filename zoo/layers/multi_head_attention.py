@@ -120,13 +120,13 @@ class _MultiHead(SameLengthLayer):
         return [self._heads(part, self.num_heads) for part in parts]
 
     def _heads(self, x, count):
-        batch, length, width = shape_for_reshape(x)
+        batch, length, width = shape_for_reshape(x, infers_unknown=True)
         x = ops.reshape(x, (batch, length, count, width // count))  # [B, T, count, D]
         return ops.transpose(x, (0, 2, 1, 3))  # [B, count, T, D]
 
     def _join_heads(self, heads):
         """[B, H, T, value_dim] to [B, T, H·value_dim]."""
-        batch, _, length, _ = shape_for_reshape(heads)
+        batch, _, length, _ = shape_for_reshape(heads, infers_unknown=True)
         x = ops.transpose(heads, (0, 2, 1, 3))  # [B, T, H, value_dim]
         return ops.reshape(x, (batch, length, self._value_width))  # [B, T, H·value_dim]
 
