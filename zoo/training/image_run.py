@@ -109,7 +109,7 @@ def train_classifier(
     if data.valid is not None:
         identity["validation images"] = fingerprint(data.valid.numbers.tolist())
     if settings.labels is not None:
-        identity["checksum of labels"] = fingerprint(*read_lines(settings.labels))
+        identity["checksum of labels"] = checksum_of_table(settings.labels)
     if hasattr(settings, "weights"):
         identity["model of weights"] = fingerprint(classifier.model, classifier.description())
     if stops_early:
@@ -134,6 +134,11 @@ def train_classifier(
             restore_best=stops_early,
             per_epoch={"images": steps_per_epoch * settings.batch_size},
         )
+
+
+def checksum_of_table(path):
+    """A checksum of the lines of a table of labels, by which a run recognizes it."""
+    return fingerprint(*read_lines(path))
 
 
 def objective(settings, data):
