@@ -29,6 +29,7 @@ from zoo.training.optimizers import adamw, warmup_cosine
 from zoo.training.report import finish_generator
 from zoo.training.run import Run
 from zoo.training.settings import (
+    Accumulation,
     Normalization,
     Precision,
     RunSettings,
@@ -60,6 +61,7 @@ class Config(RunSettings):
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "rotary"
 
     precision: Precision = "auto"
+    accumulation: Accumulation = "auto"
     epochs: int = 20
     batch_size: int = 16  # windows of `max_length` tokens
     learning_rate: float = 3e-3  # GPT-3 has 6e-4 for 125 million parameters; small models take more

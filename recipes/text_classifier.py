@@ -39,6 +39,7 @@ from zoo.training.report import finish_text_classifier
 from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint
 from zoo.training.settings import (
+    Accumulation,
     Normalization,
     Precision,
     RunSettings,
@@ -69,6 +70,7 @@ class Config(RunSettings):
     pool: Literal["cls", "mean"] = "mean"
 
     precision: Precision = "auto"
+    accumulation: Accumulation = "auto"
     epochs: int = 10
     patience: int = 3  # epochs without a lower validation loss
     tokens_per_batch: int = 8192  # padding included

@@ -43,6 +43,7 @@ from zoo.training.sentence_pairs import load_pairs
 from zoo.training.settings import (
     AMOUNT,
     COUNT,
+    Accumulation,
     Normalization,
     Precision,
     RunSettings,
@@ -117,8 +118,7 @@ class Config(RunSettings):
     epochs: int = 100
     patience: int = 10  # epochs without a lower validation loss
     tokens_per_batch: int = 8192  # padding included, of source and target each
-    accumulation: int = 1
-    """Batches per update of the weights."""
+    accumulation: Accumulation = "auto"
     optimizer: Literal["adam", "muon"] = "adam"
     """Adam, or Muon for the matrices of the blocks and Adam for all else."""
     warmup_steps: int = 2000  # then the rate decays with 1 / √step
@@ -261,7 +261,7 @@ def main(config):
 
     def batches(first_step):
         return token_batches.training_batches(
-            data.train, config.tokens_per_batch, config.seed, first_step, config.accumulation
+            data.train, config.tokens_per_batch, config.seed, first_step
         )
 
     def finish(folder, trained):
@@ -275,9 +275,7 @@ def main(config):
         model,
         batches,
         epochs=config.epochs,
-        steps_per_epoch=token_batches.steps_per_epoch(
-            data.train, config.tokens_per_batch, config.accumulation
-        ),
+        steps_per_epoch=token_batches.steps_per_epoch(data.train, config.tokens_per_batch),
         validation_data=token_batches.evaluation_batches(data.valid, config.tokens_per_batch),
         callbacks=[last_epochs, keras.callbacks.EarlyStopping(patience=config.patience)],
         optimizer=optimizer,

@@ -31,6 +31,7 @@ from zoo.training.run import Run
 from zoo.training.settings import (
     COUNT,
     FRACTION,
+    Accumulation,
     ImageSettings,
     Precision,
     report_invalid_settings,
@@ -64,6 +65,7 @@ class Config(ImageSettings):
     """Random matrices, or attention that starts as in trained models."""
 
     precision: Precision = "auto"
+    accumulation: Accumulation = "auto"
     epochs: int = 100
     validation_freq: int = 1
     """Number of epochs from one validation to the next; must divide --epochs."""

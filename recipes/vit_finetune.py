@@ -30,7 +30,7 @@ from zoo.training.image_run import (
 )
 from zoo.training.optimizers import SGD, adamw, warmup_cosine
 from zoo.training.run import Run
-from zoo.training.settings import COUNT, FRACTION, ImageSettings, Precision
+from zoo.training.settings import COUNT, FRACTION, Accumulation, ImageSettings, Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +52,7 @@ class Config(ImageSettings):
     eval_steps: int = 100
     """Steps after which the model is tested: an epoch of the history; must divide --steps."""
     batch_size: int = 512
-    accumulation: int = 1
-    """Parts into which a batch is split to save memory; must divide --batch-size."""
+    accumulation: Accumulation = "auto"
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """SGD with momentum 0.9, or AdamW."""
     learning_rate: float = 0.03  # for SGD
@@ -93,7 +92,6 @@ class Config(ImageSettings):
     def __post_init__(self):
         super().__post_init__()
         self.check_divides("eval_steps", "steps")
-        self.check_divides("accumulation", "batch_size")
         if self.freeze and self.lora_rank:
             raise UserError("Pass either --freeze or --lora-rank, not both.")
         if self.from_scratch and (self.freeze or self.lora_rank):
@@ -164,7 +162,6 @@ def main(config):
         steps_per_epoch=config.eval_steps,
         augment=build_augmentation(config, classifier.preprocessing.image_size),
         label_smoothing=config.label_smoothing,
-        accumulation=config.accumulation,
     )
 
 

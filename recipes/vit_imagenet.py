@@ -22,7 +22,13 @@ from zoo.training.augmentation import Augmentation
 from zoo.training.image_run import load_images, objective, train_classifier
 from zoo.training.optimizers import adamw, warmup_cosine
 from zoo.training.run import Run
-from zoo.training.settings import FRACTION, ImageSettings, Precision, report_invalid_settings
+from zoo.training.settings import (
+    FRACTION,
+    Accumulation,
+    ImageSettings,
+    Precision,
+    report_invalid_settings,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +55,7 @@ class Config(ImageSettings):
     precision: Precision = "auto"
     epochs: int = 90
     batch_size: int = 1024
-    accumulation: int = 1
-    """Parts into which a batch is split to save memory; must divide --batch-size."""
+    accumulation: Accumulation = "auto"
     learning_rate: float = 1e-3  # for batches of 1024 images
     warmup_steps: int = 10_000  # then cosine decay to zero
     weight_decay: float = 0.1  # big_vision: 1e-4, which is not times the learning rate
@@ -73,7 +78,6 @@ class Config(ImageSettings):
     def __post_init__(self):
         super().__post_init__()
         self.check("eval_resize", self.image_size)
-        self.check_divides("accumulation", "batch_size")
 
     def check_flags(self, given):
         super().check_flags(given)
@@ -115,7 +119,6 @@ def main(config):
         steps_per_epoch=steps,
         augment=build_augmentation(config),
         label_smoothing=config.label_smoothing,
-        accumulation=config.accumulation,
         min_crop_area=config.min_crop_area,
     )
 

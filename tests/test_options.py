@@ -68,6 +68,7 @@ def results(method, limit, **options):
     return method(TEXTS, **{limit: LENGTH, **options})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["translator", "generator"])
 @pytest.mark.parametrize("name", METHODS)
 def test_arguments_of_searches(tasks, kind, name):
@@ -97,7 +98,14 @@ def test_arguments_of_searches(tasks, kind, name):
 
 
 @pytest.mark.parametrize("kind", ["translator", "generator"])
-@pytest.mark.parametrize("beam_size", [1, 3, None], ids=["greedy", "beam", "sampling"])
+@pytest.mark.parametrize(
+    "beam_size",
+    [
+        pytest.param(1, id="greedy"),
+        pytest.param(3, id="beam", marks=pytest.mark.slow),
+        pytest.param(None, id="sampling", marks=pytest.mark.slow),
+    ],
+)
 def test_search_options(tasks, kind, beam_size):
     assert SEARCH_OPTIONS.keys() == set(SearchOptions._fields)
     limit = next(iter(OF_TRANSLATORS if kind == "translator" else OF_GENERATORS))
@@ -349,6 +357,7 @@ def test_what_are_images():
             classifier(images)
 
 
+@pytest.mark.slow
 def test_numbers_are_arguments_of_compiled_functions(monkeypatch):
     """Calls with other numbers share a function; no more functions than a limit are compiled."""
     compiled = []

@@ -117,6 +117,7 @@ def test_similar_names_of_a_missing_file_are_no_pattern(tmp_path):
     assert "other.onnx" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch, classifier, expected, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -146,6 +147,7 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch, classifier, expected,
     assert {*tmp_path.iterdir()} - home == {tmp_path / name for name in names}  # and no `~`
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf8(tmp_path, classifier, capsys):
     """Images and models are read; what TensorFlow cannot write is refused, with its name."""
     folder = tmp_path / NOT_UTF8

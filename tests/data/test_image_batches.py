@@ -55,14 +55,6 @@ def test_a_later_start_continues_the_run():
     assert (whole[0][0] != other[0][0]).any()
 
 
-def test_parts_are_the_batch_in_order():
-    parts = image_batches.training_batches(IMAGES, CLASSES, 10, accumulation=5).whole()
-    for part, batch in zip(parts.take(2), batches(2)):
-        assert len(part) == 5
-        for found, expected in zip(zip(*part), batch):
-            np.testing.assert_array_equal(np.concatenate(found), expected)
-
-
 def test_label_smoothing_and_weights():
     for _, labels, weights in batches(label_smoothing=0.1):
         np.testing.assert_array_equal(weights, np.ones(10))
@@ -108,7 +100,7 @@ def test_a_bad_batch_size_is_refused(batch_size):
     [
         (2, 2, {"min_crop_area": 0.3}),
         pytest.param(1, 2, {}, marks=pytest.mark.slow),
-        pytest.param(2, 6, {"accumulation": 2}, marks=pytest.mark.slow),
+        pytest.param(2, 6, {}, marks=pytest.mark.slow),
     ],
 )
 def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options, monkeypatch):
@@ -133,16 +125,13 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
     whole = list(batches.whole().take(2).as_numpy_iterator())
     found = as_replicas_get_them(batches, workers, replicas, 2)
     for expected, parts in zip(whole, found, strict=True):
-        if "accumulation" not in options:
-            expected = (expected,)
-        for turn, batch in enumerate(expected):
-            pixels, labels, shares = zip(*(part[turn] for part in parts))
-            real = np.concatenate([share.is_real for share in shares]) > 0
-            for share in shares:
-                assert (share.num_rows == 44).all() and (share.total_weight == 44).all()
-            weights = [share.weights for share in shares]
-            for found, known in zip((pixels, labels, weights), batch, strict=True):
-                np.testing.assert_array_equal(np.concatenate(found)[real], known)
+        pixels, labels, shares = zip(*(share for (share,) in parts))
+        real = np.concatenate([share.is_real for share in shares]) > 0
+        for share in shares:
+            assert (share.num_rows == 44).all() and (share.total_weight == 44).all()
+        weights = [share.weights for share in shares]
+        for found, known in zip((pixels, labels, weights), expected, strict=True):
+            np.testing.assert_array_equal(np.concatenate(found)[real], known)
 
 
 def test_a_worker_computes_few_other_rows():

@@ -164,9 +164,11 @@ def test_each_label_stays_in_training(photos, table):
         assert again.test.numbers.tolist() == data.test.numbers.tolist()
         part = data.held_out(0.3, seed)
         assert len(part.valid) >= 8
-        few = data.loaded((8, 8), train_examples=12, seed=seed)
-        assert len(few.train) == 12 and few.train.pixels.shape == (12, 8, 8, 3)
-        parts = (data.train, part.train, few.train)
+        parts = [data.train, part.train]
+        if seed < 3:  # images are decoded
+            few = data.loaded((8, 8), train_examples=12, seed=seed)
+            assert len(few.train) == 12 and few.train.pixels.shape == (12, 8, 8, 3)
+            parts.append(few.train)
         assert all((images.labels.sum(axis=0) > 0).all() for images in parts)
         numbers = [*part.train.numbers, *part.valid.numbers, *part.test.numbers]
         assert sorted(numbers) == [*range(40)]

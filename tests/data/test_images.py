@@ -181,6 +181,7 @@ def test_each_class_keeps_images_to_train_on(sizes, share, tmp_path):
         np.testing.assert_allclose(counts, (1 - share) * np.array(sizes), atol=2)
         single = [name for name, size in zip("abc", sizes) if size == 1]
         assert bool(single) == data.notes[-1].endswith(f"is trained: {', '.join(single)}.")
+    for seed in range(3):
         drawn = everything.loaded((8, 8), train_examples=len(sizes), seed=seed)
         assert sorted(drawn.train.labels) == [*range(len(sizes))]
 

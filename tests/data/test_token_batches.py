@@ -59,25 +59,24 @@ def arrays(dataset):
     return list(dataset.as_numpy_iterator())
 
 
-def trained_on(pairs, tokens, epochs=1, accumulation=1, **settings):
-    """The batches of the first epochs, in their order, and the number of updates in an epoch."""
-    steps = steps_per_epoch(pairs, tokens, accumulation)
-    dataset = training_batches(pairs, tokens, accumulation=accumulation, **settings).whole()
-    updates = arrays(dataset.take(epochs * steps))
-    return (updates if accumulation == 1 else [b for u in updates for b in u]), steps
+def trained_on(pairs, tokens, epochs=1, **settings):
+    """The batches of the first epochs, in their order, and the number of batches in an epoch."""
+    steps = steps_per_epoch(pairs, tokens)
+    dataset = training_batches(pairs, tokens, **settings).whole()
+    return arrays(dataset.take(epochs * steps)), steps
 
 
 def assert_same(first, second):
     keras.tree.map_structure(np.testing.assert_array_equal, first, second)
 
 
-@pytest.mark.parametrize("tokens, accumulation", [(64, 1), (256, 4), (8192, 1), (999, 3)])
-def test_an_epoch_has_every_pair_once_and_weights_of_one(pairs, tokens, accumulation):
-    batches, steps = trained_on(pairs, tokens, 2, accumulation)
-    assert len(batches) == 2 * steps * accumulation
+@pytest.mark.parametrize("tokens", [64, 256, 999, 8192])
+def test_an_epoch_has_every_pair_once_and_weights_of_one(pairs, tokens):
+    batches, steps = trained_on(pairs, tokens, 2)
+    assert len(batches) == 2 * steps
     expected = set(rows([pairs.batch(np.arange(COUNT), (COUNT, 64))]))
     assert len(expected) == COUNT
-    for epoch in (batches[: steps * accumulation], batches[steps * accumulation :]):
+    for epoch in (batches[:steps], batches[steps:]):
         found = list(rows(epoch))
         assert len(found) == COUNT and set(found) == expected
     for inputs, labels, weights in batches:
@@ -119,11 +118,10 @@ def test_the_order_follows_from_seed_and_epoch(pairs):
     assert lengths != sorted(lengths) and lengths != sorted(lengths, reverse=True)
 
 
-@pytest.mark.parametrize("accumulation", [1, 4])
-def test_a_resumed_run_sees_what_it_would_have_seen(pairs, accumulation):
+def test_a_resumed_run_sees_what_it_would_have_seen(pairs):
     """From the beginning of an epoch and from the middle of one."""
-    options = {"tokens_per_batch": 256, "seed": 1, "accumulation": accumulation}
-    steps = steps_per_epoch(pairs, 256, accumulation)
+    options = {"tokens_per_batch": 256, "seed": 1}
+    steps = steps_per_epoch(pairs, 256)
     whole = arrays(training_batches(pairs, **options).whole().take(3 * steps))
     for first in (2 * steps, int(1.5 * steps)):
         resumed = training_batches(pairs, **options, first_step=first).whole()
@@ -173,11 +171,12 @@ def test_pairs_that_do_not_fill_a_batch_go_with_longer_ones():
     assert found == [[4] * 8, [4, 4, 4, 8], [8]]
 
 
-def test_more_batches_to_an_update_than_pairs():
-    """Some batches are then empty, and nothing is lost."""
-    batches, steps = trained_on(encoded(3 * [(5, 5)]), 64, accumulation=7)
-    assert steps == 1 and len(batches) == 7 and len(list(rows(batches))) == 3
-    assert sum(weights.sum() for _, _, weights in batches) == 3 * 6
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_the_largest_step_has_the_longest_pairs(pairs, seed):
+    batches, _ = trained_on(pairs, 256, seed=seed)
+    lengths = [labels.shape[1] for _, labels, _ in batches]
+    step = training_batches(pairs, 256, seed).largest_step
+    assert lengths[step] == max(lengths) > min(lengths)
 
 
 def test_a_pair_that_fits_in_no_batch(pairs):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.data.worker_batches import split_batches
+from zoo.data.worker_batches import in_parts, split_batches
 
 
 def as_replicas_get_them(batches, workers, replicas, count):
@@ -50,3 +50,25 @@ def test_each_of_several_accumulated_batches_is_split():
         assert shapes == [((share, 2), (share,), (share,)) for share in (2, 1, 3)]
         assert all((share.num_rows == 10).all() for *_, share in part), "of the whole update"
     assert [sum(part[n][2].is_real.sum() for part in parts) for n in range(3)] == [4, 1, 5]
+
+
+@pytest.mark.parametrize("rows, replicas, parts", [(7, 1, 2), (7, 2, 3), (8, 1, 4), (2, 1, 5)])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_parts_of_shares_are_shares_of_the_same_update(rows, replicas, parts, weighted):
+    inputs = np.arange(3 * rows).reshape(rows, 3)
+    weights = np.linspace(1, 2, rows, dtype="float32") if weighted else None
+    batch = (inputs, np.arange(rows), weights)
+    batches = split_batches(tf.data.Dataset.from_tensors(batch))
+    [whole] = as_replicas_get_them(batches, 1, replicas, 1)
+    for (share,) in whole:
+        divided = in_parts(share, parts)
+        assert len(divided) == parts
+        assert len({len(labels) for _, labels, _ in divided}) == 1, "one shape"
+        for *_, part_weights in divided:
+            assert (part_weights.num_rows.numpy() == rows).all()
+        is_real = np.concatenate([part_weights.is_real for *_, part_weights in divided]) > 0
+        is_row = share[2].is_real > 0
+        arrays = zip(*(keras.tree.flatten(part) for part in divided))
+        for of_parts, given in zip(arrays, keras.tree.flatten(share), strict=True):
+            if given is not None:
+                np.testing.assert_array_equal(np.concatenate(of_parts)[is_real], given[is_row])

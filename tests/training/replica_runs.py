@@ -60,19 +60,22 @@ def vit(
 ):
     """(trainer, training batches, validation batches) of a ViT on the digits."""
     data = digits().loaded()
+    overflow = loss is OverflowOnce
     preprocessing = data.preprocessing()
     with strategy.scope():
         model = ViT(data.input_shape, 10, 2, num_layers=1, **{**SIZES, **settings}, name="vit")
         model.build((None, *data.input_shape))
         trainer = Trainer(model, preprocessing.normalize)
-        optimizer = functools.partial(muon, model) if has_muon else adamw
+        make_optimizer = functools.partial(muon, model) if has_muon else adamw
+        optimizer = make_optimizer(1e-3, 0.05, clip_norm=0.5, ema_momentum=0.9)
+        if overflow:  # with the default scale, more gradients overflow, some of them barely
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=2.0**10)
         trainer.compile(
-            optimizer(1e-3, 0.05, clip_norm=0.5, ema_momentum=0.9),
+            optimizer,
             loss(from_logits=True, reduction="sum"),
             weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
             jit_compile=jit_compile,
         )
-    overflow = loss is OverflowOnce
     augment = Augmentation(crop_padding=1, flip_probability=0.0, randaugment_num_ops=0)
     train = image_batches.training_batches(
         data.train, 10, batch_size, augment, label_smoothing=0.1, seed=3
@@ -99,7 +102,7 @@ def translation(strategy):
         for name, part in (("train", pairs), ("valid", held_out))
     )
     # the last batch of an epoch has empty rows, and rows are no multiple of three
-    train_batches = token_batches.training_batches(train, 700, 1, accumulation=2)
+    train_batches = token_batches.training_batches(train, 700, 1)
     valid_batches = token_batches.evaluation_batches(valid, 500)
     with strategy.scope():
         size, settings = tokenizer.vocab_size, {**SIZES, "norm": "pre"}
@@ -139,6 +142,7 @@ def run(name, strategy):
         steps_per_epoch=STEPS_PER_EPOCH,
         callbacks=[SwapEMAWeights()] if make is vit else [],
         verbose=0,
+        accumulation=2 if make is translation else 1,
     ).history
     found["iterations"] = trainer.optimizer.iterations.numpy()
     for weight in trainer.trained_model().weights:

@@ -193,7 +193,8 @@ def assert_equal(expected, found, case, tolerance=1e-5):
         expected = {name: expected[name] for name in expected if "accuracy" not in name}
     for name, value in expected.items():
         assert np.isfinite(value).all()
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
+        # losses are sums of up to 80, of which float32 has seven digits
+        np.testing.assert_allclose(found[name], value, rtol=1e-6, atol=tolerance, err_msg=name)
 
 
 # Sizes of processes and devices, and cases. Float16 and bfloat16 round to three digits, and one

@@ -71,7 +71,6 @@ def training_batches(
     label_smoothing=0.0,
     seed=0,
     first_step=0,
-    accumulation=1,
     min_crop_area=None,
 ):
     """Returns an infinite data set of shuffled and augmented batches.
@@ -87,21 +86,18 @@ def training_batches(
             7); of images with several labels, the share by which each is moved towards 0.5.
         seed: seed of shuffling and augmentation.
         first_step: step of the first batch, counted from the beginning of the run.
-        accumulation: number of batches of an update, which must divide `batch_size`. Their
-            gradients are summed, which takes less memory than one batch.
         min_crop_area: see `random_resized_crop`; no such crops by default.
 
     Returns:
         `WorkerBatches` of (images uint8 [B, H, W, C], soft labels float32 [B, K], weights float32
-        [B], which are 1). If `accumulation` is greater than 1, an update is a tuple of smaller
-        batches.
+        [B], which are 1).
     """
     count = len(images)
     steps = steps_per_epoch(images, batch_size)
 
     @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
     def shares(context):
-        own = _WorkerRows(batch_size, context, accumulation)
+        own = _WorkerRows(batch_size, context)
 
         def places(step):
             places = step % steps * batch_size + tf.cast(own.indices, tf.int64)
@@ -175,18 +171,17 @@ class _WorkerRows:
         indices: int32 [b], ascending.
     """
 
-    def __init__(self, batch_size, context, accumulation=1):
+    def __init__(self, batch_size, context):
         self._batch_size = batch_size
-        size = batch_size // accumulation
-        first_batch, is_real = (tensor.numpy() for tensor in split_rows(size, context))
-        self._batches = [number * size + first_batch for number in range(accumulation)]  # indices
-        self._is_real = is_real
+        self._split_rows, self._is_real = (
+            tensor.numpy() for tensor in split_rows(batch_size, context)
+        )
         all_rows = np.arange(batch_size, dtype=np.int32)
-        groups = np.stack(self._batches) // GROUP_SIZE
+        groups = self._split_rows // GROUP_SIZE
         self.indices = all_rows[np.isin(all_rows // GROUP_SIZE, groups)]
 
     def split(self, pixels, labels, weights, total_weight):
-        """Returns a tuple of the batches of the update, each split by replicas.
+        """Returns a tuple with the batch of the update, split by replicas.
 
         Args:
             pixels: [b, H, W, C].
@@ -195,11 +190,8 @@ class _WorkerRows:
             total_weight: the sum of the weights of all B rows.
         """
         share_weights = ShareWeights.of_update(weights, self._batch_size, total_weight)
-        batches = []
-        for batch in self._batches:
-            places = np.searchsorted(self.indices, batch)
-            batches.append(split((pixels, labels, share_weights), places, self._is_real))
-        return tuple(batches)
+        places = np.searchsorted(self.indices, self._split_rows)
+        return (split((pixels, labels, share_weights), places, self._is_real),)
 
 
 def _seed(seed, step):

@@ -28,14 +28,13 @@ from zoo.errors import UserError
 MAX_SHAPES = 12  # of batches; XLA compiles a model for each of them
 
 
-def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation=1):
+def training_batches(pairs, tokens_per_batch, seed=0, first_step=0):
     """Returns an infinite data set of shuffled batches with similar numbers of tokens.
 
     A batch contains pairs of similar length. Batches are padded to at most `MAX_SHAPES` lengths,
     chosen to minimize padding; all batches of a length have the same number of rows. Pairs that do
     not fill a batch join the next longer pairs, so every pair occurs once per epoch; empty rows
-    fill the last batch. If the number of batches is not a multiple of `accumulation`, the fullest
-    batches are split in two, so that every epoch has the same number of updates.
+    fill the last batch.
 
     The weights are 1 for labels and 0 for padding. The loss must have the reduction
     "mean_with_sample_weight", the mean over the labels of an update.
@@ -45,42 +44,35 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0, accumulation
         tokens_per_batch: maximum number of rows times padded length, for source and target each.
         seed: seed of the order.
         first_step: first update, counted from the beginning of the run.
-        accumulation: number of batches per update, whose gradients are summed.
 
     Returns:
-        `WorkerBatches` of the outputs of `pairs.batch`; of tuples of them if `accumulation` is
-        greater than 1.
+        `WorkerBatches` of the outputs of `pairs.batch`.
 
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    plan = _plan(pairs, tokens_per_batch, accumulation)
-    steps = len(plan.spans) // accumulation
+    plan = _plan(pairs, tokens_per_batch)
+    steps = len(plan.spans)
 
     def places(step):
-        """The spans of an update, int64 [accumulation, 3], and the places of all their pairs."""
+        """The bucket of a batch, and the places of its pairs."""
         epoch = step // steps
-        numbers = step % steps * accumulation + tf.range(accumulation, dtype=tf.int64)
-        spans = tf.gather(plan.spans, shuffled(numbers, len(plan.spans), seed, epoch))
-        places = tf.ragged.range(spans[:, 0], spans[:, 1]).values
+        start, end, last_bucket = tf.unstack(
+            tf.gather(plan.spans, shuffled(step % steps, steps, seed, epoch))
+        )
+        places = tf.range(start, end)
         bucket = tf.searchsorted(plan.ends, places, side="right")
         sizes = tf.gather(np.diff(plan.ends, prepend=0), bucket)
         starts = tf.gather(plan.ends, bucket) - sizes
-        return spans, starts + shuffled(places - starts, sizes, seed, epoch)
+        return last_bucket, starts + shuffled(places - starts, sizes, seed, epoch)
 
-    def update(spans, places):
-        sizes = spans[:, 1] - spans[:, 0]
-        numbers = np.split(pairs.shortest_first[places], np.cumsum(sizes[:-1]))
-        batches = [
-            pairs.batch(own, plan.shapes[bucket]) for own, bucket in zip(numbers, spans[:, 2])
-        ]
-        return batches[0] if accumulation == 1 else batches
+    def batch(bucket, places):
+        return pairs.batch(pairs.shortest_first[places], plan.shapes[bucket])
 
-    signature = pairs.signature
-    if accumulation > 1:
-        signature = tuple(pairs.signature for _ in range(accumulation))
-    updates = tf.data.Dataset.counter(first_step).map(places)
-    return split_batches(computed(updates, update, signature))
+    # attention takes the most memory for the longest pairs, those of the last span
+    longest = int(tf.argmax(shuffled(tf.range(steps, dtype=tf.int64), steps, seed, 0)))
+    each = tf.data.Dataset.counter(first_step).map(places)
+    return split_batches(computed(each, batch, pairs.signature), largest_step=longest)
 
 
 def evaluation_batches(pairs, tokens_per_batch):
@@ -98,18 +90,18 @@ def evaluation_batches(pairs, tokens_per_batch):
     return split_batches(computed(tf.data.Dataset.range(count), batch, pairs.signature), count)
 
 
-def steps_per_epoch(pairs, tokens_per_batch, accumulation=1):
-    """Returns the number of updates in an epoch, each of `accumulation` batches.
+def steps_per_epoch(pairs, tokens_per_batch):
+    """Returns the number of batches in an epoch.
 
     Raises:
         UserError: if a pair is longer than `tokens_per_batch`.
     """
-    return len(_plan(pairs, tokens_per_batch, accumulation).spans) // accumulation
+    return len(_plan(pairs, tokens_per_batch).spans)
 
 
 def shuffled(numbers, sizes, seed, epoch):
     """Permutes each number, int64 [n], among those below its size; `sizes` is int or int64 [n]."""
-    seeds = tf.stack([tf.constant(seed, tf.int64), epoch])
+    seeds = tf.stack([tf.constant(seed, tf.int64), tf.cast(epoch, tf.int64)])
     return tf.random.experimental.index_shuffle(numbers, seeds, tf.cast(sizes, tf.int64) - 1)
 
 
@@ -150,7 +142,7 @@ class _Plan(NamedTuple):
     spans: np.ndarray
 
 
-def _plan(pairs, tokens_per_batch, accumulation=1):
+def _plan(pairs, tokens_per_batch):
     longest = len(pairs.length_counts) - 1
     if longest > tokens_per_batch:
         raise UserError(
@@ -171,11 +163,6 @@ def _plan(pairs, tokens_per_batch, accumulation=1):
             start += rows
     if start < len(pairs):
         spans.append((start, len(pairs), bucket))
-    while len(spans) % accumulation:
-        fullest = max(range(len(spans)), key=lambda index: spans[index][1] - spans[index][0])
-        start, end, bucket = spans[fullest]
-        middle = (start + end + 1) // 2
-        spans[fullest : fullest + 1] = [(start, middle, bucket), (middle, end, bucket)]
     return _Plan(ends, shapes, np.array(spans))
 
 

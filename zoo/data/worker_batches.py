@@ -23,6 +23,9 @@ in batches of 4 and 3 rows::
     replica               0 | 1 | 2 | 3 | 0 | 1 | 2 | 3
     `is_real`             1 | 1 | 1 | 1 | 1 | 1 | 1 | 0
 
+To need less memory, a replica may compute its share in parts, one after the other. `in_parts`
+divides it in the same way; each part is then a share of its own.
+
 The loss of an update is the loss that Keras computes for all of its rows as one batch. It is the
 sum of the losses of the shares, if each share divides by what Keras divides by: the number of rows
 or the total weight of the whole update. Therefore `ShareWeights` has these two numbers. With the
@@ -51,10 +54,13 @@ class WorkerBatches(NamedTuple):
             batch. The elements come update by update, in each update one for each replica of the
             worker.
         num_batches: number of updates, or of batches for validation; None if infinite or unknown.
+        largest_step: a step whose update takes the most memory, counted from the beginning of the
+            run; None if they all take the same, or if it is unknown.
     """
 
     shares: Callable
     num_batches: int | None = None
+    largest_step: int | None = None
 
     def whole(self):
         """Returns a `tf.data.Dataset` of whole batches, with the weights as a tensor.
@@ -121,15 +127,15 @@ def split_rows(size, context):
 
 
 def split(batch, indices, is_real):
-    """Splits a batch by the result of `split_rows`.
+    """Selects rows of a batch, such as those of each replica by the result of `split_rows`.
 
     Args:
         batch: (inputs, labels, `ShareWeights`), structures of tensors [B, ...].
-        indices: int32 [replicas of the worker, rows of a replica].
+        indices: int32 of any shape, such as [replicas of the worker, rows of a replica].
         is_real: float32, in the same shape.
 
     Returns:
-        The same structures of tensors [replicas of the worker, rows of a replica, ...].
+        The same structures of tensors [*shape of `indices`, ...].
     """
     inputs, labels, share_weights = tf.nest.map_structure(
         lambda tensor: None if tensor is None else tf.gather(tensor, indices), batch
@@ -137,7 +143,7 @@ def split(batch, indices, is_real):
     return inputs, labels, share_weights._replace(is_real=is_real)
 
 
-def split_batches(updates, num_batches=None):
+def split_batches(updates, num_batches=None, largest_step=None):
     """Makes `WorkerBatches` of a data set of whole batches.
 
     Every worker reads all of it and keeps its own rows. The elements are batches (inputs, labels,
@@ -158,7 +164,23 @@ def split_batches(updates, num_batches=None):
 
         return unbatch_replicas(batches.map(split_update, tf.data.AUTOTUNE))
 
-    return WorkerBatches(shares, num_batches)
+    return WorkerBatches(shares, num_batches, largest_step)
+
+
+def in_parts(share, number):
+    """Divides a share (inputs, labels, `ShareWeights`) into a list of shares of the same update."""
+    is_real = share[2].is_real
+    size = is_real.shape[0]
+    if size is None:
+        size = tf.shape(is_real)[0]
+    rows_per_part = -(-size // number)
+    parts = []
+    for index in range(number):
+        rows = index * rows_per_part + tf.range(rows_per_part)
+        is_in_share = tf.cast(rows < size, tf.float32)
+        rows = tf.minimum(rows, size - 1)  # the last row is repeated
+        parts.append(split(share, rows, is_in_share * tf.gather(is_real, rows)))
+    return parts
 
 
 def _with_totals(*update):

@@ -60,7 +60,6 @@ def train_classifier(
     steps_per_epoch,
     augment=None,
     label_smoothing=0.0,
-    accumulation=1,
     min_crop_area=None,
     validation_freq=1,
     callbacks=(),
@@ -73,8 +72,7 @@ def train_classifier(
         data: `zoo.data.images.ImageDataset`.
         optimizer, loss, weighted_metrics: as in `compile`.
         epochs, steps_per_epoch, validation_freq, callbacks: as in `fit`.
-        augment, label_smoothing, accumulation, min_crop_area: see
-            `zoo.data.image_batches.training_batches`.
+        augment, label_smoothing, min_crop_area: see `zoo.data.image_batches.training_batches`.
     """
     settings = run.settings
     preprocessing = classifier.preprocessing
@@ -94,7 +92,6 @@ def train_classifier(
             label_smoothing=label_smoothing,
             seed=settings.seed,
             first_step=first_step,
-            accumulation=accumulation,
             min_crop_area=min_crop_area,
         )
 

@@ -6,6 +6,7 @@ import sys
 import typing
 
 import keras
+import tensorflow as tf
 
 from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError, check_at_least_1, check_tensorflow
@@ -13,6 +14,7 @@ from zoo.files import as_path, atomic, stored_config
 from zoo.hardware import device_names, faster_precision, unused_gpu
 from zoo.layers.quantization import check_not_quantized
 from zoo.training import distribution, state_file
+from zoo.training.accumulation import parts_that_fit
 from zoo.training.callbacks import HistoryFile, LearningRateAndSpeed, Norms, history_rows
 from zoo.training.interruption import exit_on_sigterm
 from zoo.training.run_folder import RunFolder, check_folder
@@ -179,6 +181,8 @@ class Run:
                     print(f"This run is already finished: {folder.path}")
                     return None
 
+                accumulation = self._accumulation(trainer, batches)
+
                 # 4. Restore the newest checkpoint, if there is one.
                 norms = Norms(steps_per_epoch)
                 state = TrainingState(
@@ -216,7 +220,11 @@ class Run:
                 # After early stopping, a resumed run trains no more epochs: `fit` only replaces
                 # the weights by their moving average, if there is one, and calls the callbacks.
                 last_epoch = state.epoch if state.stopped else epochs
-                with state.watching(), distribution.exit_if_a_worker_is_lost(self.strategy):
+                with (
+                    state.watching(),
+                    distribution.exit_if_a_worker_is_lost(self.strategy),
+                    _report_lack_of_memory(accumulation),
+                ):
                     trainer.fit(
                         remaining,
                         epochs=last_epoch,
@@ -226,6 +234,7 @@ class Run:
                         validation_freq=validation_freq,
                         callbacks=all_callbacks,
                         verbose=1 if sys.stdout.isatty() else 2,
+                        accumulation=accumulation,
                     )
                 best = state.folder / state_file.BEST
                 if restore_best and state_file.paths(best):
@@ -241,6 +250,19 @@ class Run:
                     finish(folder, trained)
                 state.remove()
                 return trained
+
+    def _accumulation(self, trainer, batches):
+        """The number of parts of a batch: of the settings, or for "auto", one that fits."""
+        if self.settings.accumulation != "auto":
+            return self.settings.accumulation
+        if not tf.config.list_logical_devices("GPU"):
+            return 1
+        if distribution.num_workers(self.strategy) > 1:  # one that fails would stop the others
+            return 1
+        if callable(batches):
+            first = distribution.as_worker_batches(distribution.as_batches(batches(0), "batches"))
+            batches = first if first.largest_step is None else batches(first.largest_step)
+        return parts_that_fit(trainer, batches)
 
     def _open_folder(self, epochs, steps_per_epoch, identity):
         """Creates the run directory, or opens it to resume the run."""
@@ -276,6 +298,19 @@ def _resolved_precision(settings, folder, strategy):
         precision = faster_precision() if stored is None else stored.get("precision", "float32")
         index = names.index(precision)
     return names[distribution.from_chief(strategy, index)]
+
+
+@contextlib.contextmanager
+def _report_lack_of_memory(accumulation):
+    """Context in which TensorFlow's error for lack of memory becomes a `UserError`."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise UserError(
+            "A step needs more memory than there is. Pass "
+            f"--accumulation {2 * accumulation}, which computes a batch in more parts, or --remat, "
+            f"which stores less. TensorFlow says: {error.message.splitlines()[0]}"
+        ) from error
 
 
 def _check_no_limit():

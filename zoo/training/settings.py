@@ -15,6 +15,7 @@ from typing import Literal, get_args, get_origin
 from zoo.data.image_folder import class_parent
 from zoo.errors import UserError
 
+Accumulation = int | Literal["auto"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"]
 TokenizerKind = Literal["unigram", "bpe", "word", "character"]
 Normalization = Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"]
@@ -76,7 +77,6 @@ class Settings:
     """Stop after this many epochs without a lower validation loss."""
     batch_size: int
     """Examples per step."""
-    accumulation: int
     tokens_per_batch: int
     """Tokens per batch, padding included; of sentence pairs for source and target each."""
     learning_rate: float
@@ -124,7 +124,6 @@ class Settings:
         "epochs": COUNT,
         "patience": COUNT,
         "batch_size": COUNT,
-        "accumulation": COUNT,
         "tokens_per_batch": COUNT,
         "learning_rate": AMOUNT,
         "warmup_steps": AMOUNT,
@@ -161,6 +160,8 @@ class Settings:
 
         tyro checks flags; settings of a script are only checked here.
         """
+        if int in get_args(annotation):  # any number, besides the choices
+            return
         choices = (True, False) if annotation is bool else ()
         for part in (annotation, *get_args(annotation)):  # such as Literal["a", "b"] | None
             if get_origin(part) is Literal:
@@ -250,6 +251,9 @@ class RunSettings(Settings):
     7.0 and 7.5, or else float32."""
     jit_compile: Literal["auto", True, False] = "auto"
     """Compile with XLA, each kind of block once for each shape of batches; auto: on GPUs."""
+    accumulation: Accumulation = 1
+    """Parts in which each device computes its share of a batch, one after the other, to need less
+    memory; auto: on GPUs, the smallest number that fits, which is tried before the first step."""
     remat: bool = False
     """Recompute the blocks of the model in the backward pass: less memory, more time."""
     checkpoint_minutes: float = 10.0
@@ -277,6 +281,7 @@ class RunSettings(Settings):
             "strategy",
             "devices",
             "jit_compile",
+            "accumulation",
             "remat",
             "checkpoint_minutes",
             "checkpoint_steps",
@@ -284,6 +289,12 @@ class RunSettings(Settings):
             "profile",
         }
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        parts = self.accumulation
+        if parts != "auto" and not (isinstance(parts, int) and parts >= 1):
+            raise UserError(f"--accumulation must be auto or at least 1. Received: {parts!r}.")
 
 
 @dataclasses.dataclass(frozen=True)

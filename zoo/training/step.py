@@ -31,7 +31,9 @@ def training_step(trainer, shares, compute_gradients):
 
     # 1. The losses and gradients of this replica, summed over the batches.
     for share in shares:
-        loss, outputs, attributes, gradients = compute_gradients(*share)
+        # one after the other, as each takes memory
+        with tf.control_dependencies([one for one in total_gradients if one is not None]):
+            loss, outputs, attributes, gradients = compute_gradients(*share)
         for output, values in zip(keras.tree.flatten(outputs), attributes):
             compat.set_keras_attributes(output, values)  # a `tf.function` drops them
         total_loss += loss

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from zoo import compat
+from zoo.data.worker_batches import in_parts
 from zoo.errors import UserError
 from zoo.models.base import TransformerModel, blocks_called_by
 from zoo.models.copying import copy_model
@@ -132,6 +133,7 @@ class Trainer(compat.TrainingModel):
         if self._num_replicas > 1 and inner_optimizer.ema_overwrite_frequency:
             raise UserError("On several devices, ema_overwrite_frequency is not supported.")
         self._num_shares = self._num_replicas
+        self._accumulation = 1
         self._share_losses = []
         super().compile(
             optimizer,
@@ -187,6 +189,8 @@ class Trainer(compat.TrainingModel):
             functools.partial(loss_and_gradients, self),
             jit_compile=self._jit_gradients,
             reduce_retracing=True,
+            # otherwise, TensorFlow optimizes the graph of each part of a batch
+            experimental_attributes={"_noinline": True},
         )
         self.make_train_function(force=True)
 
@@ -200,6 +204,7 @@ class Trainer(compat.TrainingModel):
         initial_epoch=0,
         callbacks=None,
         verbose="auto",
+        accumulation=1,
     ):
         """Calls `keras.Model.fit` on a data set of batches; only the chief prints progress.
 
@@ -209,6 +214,8 @@ class Trainer(compat.TrainingModel):
             epochs, initial_epoch, validation_freq, callbacks, verbose: as in Keras.
             steps_per_epoch: as in Keras; several workers need it.
             validation_data: `WorkerBatches` or `tf.data.Dataset` with a known number of batches.
+            accumulation: number of parts in which each replica computes its rows of a batch, one
+                after the other. Their gradients are summed, which takes less memory.
 
         Returns:
             `keras.callbacks.History`.
@@ -224,9 +231,10 @@ class Trainer(compat.TrainingModel):
         uses_xla, reason = self._chooses_xla(update_spec)
         if verbose:
             print(f"XLA: {'on' if uses_xla else 'off'}, as {reason}")
-        if uses_xla != self._uses_xla:  # else the step is already traced
-            self._use_xla(uses_xla)
-        self._num_shares = self._num_replicas * len(update_spec)
+        if uses_xla != self._uses_xla or accumulation != self._accumulation:
+            self._accumulation = accumulation
+            self._use_xla(uses_xla)  # traces the step
+        self._num_shares = self._num_replicas * len(update_spec) * accumulation
         for loss in self._share_losses:
             loss.num_shares = self._num_shares
         with strategy.scope():
@@ -263,6 +271,8 @@ class Trainer(compat.TrainingModel):
         return self.trained_model().save(*args, **kwargs)
 
     def train_step(self, shares):
+        if self._accumulation > 1:
+            shares = [part for share in shares for part in in_parts(share, self._accumulation)]
         # An update has one regularization loss: `TrainingModel` divides it by this number, and
         # Keras by the number of replicas.
         self.batches_per_update = len(shares)
@@ -299,7 +309,7 @@ class Trainer(compat.TrainingModel):
         if self.metrics_of_compile is None:
             return
         weights = share_weights.weights
-        if self._num_replicas > 1:  # some rows may be repeated
+        if self._num_replicas > 1 or self._accumulation > 1:  # some rows may be repeated
             if weights is None or self._has_unweighted_metrics:  # they are removed
                 select = functools.partial(_select_rows, selected=share_weights.is_real > 0)
                 labels, outputs, weights = keras.tree.map_structure(

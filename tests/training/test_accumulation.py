@@ -1,0 +1,140 @@
+"""Batches in parts, which take less memory, and the number of parts that fits."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import zoo
+import zoo.training
+from zoo.errors import UserError
+from zoo.training.accumulation import parts_that_fit
+from zoo.training.trainer import Trainer
+
+ROWS = 7
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.normal(size=(2 * ROWS, 8, 8, 1)).astype("float32")
+LABELS = RANDOM.integers(0, 3, 2 * ROWS)
+
+
+def batches():
+    return tf.data.Dataset.from_tensor_slices((IMAGES, LABELS, None)).batch(ROWS).repeat()
+
+
+class Bounded(keras.layers.Layer):
+    """A layer for which there is memory for a number of rows only."""
+
+    def __init__(self, largest):
+        super().__init__()
+        self.largest = largest
+        self.tried = []
+
+    def call(self, x):
+        def check(rows):
+            self.tried.append(int(rows))
+            if rows > self.largest:
+                raise MemoryError  # TensorFlow makes ResourceExhaustedError of it
+            return rows
+
+        rows = tf.numpy_function(check, [tf.shape(x)[0]], tf.int32)
+        with tf.control_dependencies([rows]):
+            return tf.identity(x)
+
+
+def trainer(largest=None, **settings):
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((8, 8, 1))
+    x = inputs
+    if largest is not None:
+        x = Bounded(largest)(x)
+    vit = zoo.vit(
+        input_shape=(8, 8, 1),
+        num_classes=3,
+        patch_size=4,
+        embed_dim=8,
+        num_heads=2,
+        num_layers=2,
+        ff_dim=8,
+        **settings,
+    )
+    result = Trainer(keras.Model(inputs, vit(x)))
+    result.compile(
+        keras.optimizers.Adam(0.01, global_clipnorm=0.1, use_ema=True),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        weighted_metrics=[keras.metrics.SparseCategoricalCrossentropy(from_logits=True)],
+        jit_compile=False,
+    )
+    return result
+
+
+@pytest.mark.parametrize("parts", [2, 3, 9])  # which do not divide 7, or are more than it
+def test_parts_give_the_step_of_the_whole_batch(parts):
+    histories = []
+    weights = []
+    for accumulation in (1, parts):
+        one = trainer()
+        history = one.fit(
+            batches(), epochs=2, steps_per_epoch=2, verbose=0, accumulation=accumulation
+        )
+        histories.append(history.history)
+        weights.append(one.get_weights())
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(histories[1][name], values, rtol=1e-5, err_msg=name)
+    for mine, theirs in zip(*weights, strict=True):  # what is left is the order of additions
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("largest, parts", [(ROWS, 1), (4, 2), (3, 4), (1, 8)])
+def test_the_smallest_number_of_parts_that_fits(largest, parts):
+    one = trainer(largest, dropout=0.1)
+    before = [*one.get_weights(), *(v.numpy() for v in one.optimizer.variables)]
+    assert parts_that_fit(one, batches()) == parts
+    after = [*one.get_weights(), *(v.numpy() for v in one.optimizer.variables)]
+    for mine, theirs in zip(after, before, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_row_that_does_not_fit_is_an_error():
+    with pytest.raises(UserError, match="A batch of 7 rows does not fit .*, not even row by row"):
+        parts_that_fit(trainer(0), batches())
+
+
+def run(folder, monkeypatch, has_gpu, **settings):
+    """Trains by `Run.train`; returns the weights and the numbers of rows that were computed."""
+    list_devices = tf.config.list_logical_devices
+
+    def with_gpu(kind=None):
+        return ["GPU"] if has_gpu and kind == "GPU" else list_devices(kind)
+
+    monkeypatch.setattr(tf.config, "list_logical_devices", with_gpu)
+    started = zoo.training.Run(out=str(folder), jit_compile=False, **settings)
+    with started.scope():
+        keras.utils.set_random_seed(0)
+        bounded = Bounded(2)
+        inputs = keras.Input((8, 8, 1))
+        x = keras.layers.Flatten()(bounded(inputs))
+        model = keras.Model(inputs, keras.layers.Dense(3)(keras.layers.Dropout(0.3)(x)))
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    started.train(
+        model,
+        lambda step: batches().skip(step),
+        epochs=2,
+        steps_per_epoch=2,
+        finish=lambda folder, model: None,
+    )
+    return model.get_weights(), bounded.tried
+
+
+def test_a_run_finds_the_parts_before_the_first_step(tmp_path, monkeypatch):
+    found, tried = run(tmp_path / "auto", monkeypatch, True, accumulation="auto")
+    # 7 rows, twice 4, then parts of 2: once tried, then four updates
+    assert tried[:2] == [7, 4] and tried[2:] == [2] * (5 * 4)
+    expected, _ = run(tmp_path / "given", monkeypatch, True, accumulation=4)
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_step_without_enough_memory_says_what_to_do(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="more memory than there is.*--accumulation 2"):
+        run(tmp_path / "auto", monkeypatch, False, accumulation="auto")
