@@ -178,3 +178,22 @@ def test_random_crops_are_parts_of_the_image(folder):
     # the part of a JPEG is that of its pixels, but for the losses of the format
     found = random_resized_crop(data, [0, 0], (12, 10, 3), 0.25)
     np.testing.assert_allclose(crops[0].astype(float), found, atol=9)
+
+
+@pytest.mark.parametrize("workers, replicas", [(1, 1), (1, 2), (2, 2)])
+def test_the_device_augments_as_the_cpu_does(workers, replicas):
+    """To the bit, with whole groups of rows in each replica."""
+    pixels = np.random.default_rng(0).integers(0, 256, (50, 8, 8, 3), "u1")
+    images = Images(np.arange(50), None, str, decoded=(pixels, LABELS))
+    settings = {"augment": Augmentation(), "label_smoothing": 0.1, "seed": 3}
+    expected = image_batches.training_batches(images, CLASSES, 32, **settings)
+    later = image_batches.training_batches(images, CLASSES, 32, **settings, on_device=True)
+    [whole] = expected.whole().take(1).as_numpy_iterator()
+    [[((inputs, labels, _),)]] = as_replicas_get_them(later, 1, 1, 1)
+    assert (inputs["pixels"] != whole[0]).any() and (labels != whole[1]).any()
+    for found, known in zip(*later.whole().take(1).as_numpy_iterator(), whole, strict=True):
+        np.testing.assert_array_equal(found, known)
+    [shares] = as_replicas_get_them(later, workers, replicas, 1)
+    parts = [later.on_device(inputs, labels) for ((inputs, labels, _),) in shares]
+    for found, known in zip(zip(*parts), whole):
+        np.testing.assert_array_equal(np.concatenate(found), known)

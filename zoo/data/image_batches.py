@@ -72,6 +72,7 @@ def training_batches(
     seed=0,
     first_step=0,
     min_crop_area=None,
+    on_device=False,
 ):
     """Returns an infinite data set of shuffled and augmented batches.
 
@@ -87,6 +88,8 @@ def training_batches(
         seed: seed of shuffling and augmentation.
         first_step: step of the first batch, counted from the beginning of the run.
         min_crop_area: see `random_resized_crop`; no such crops by default.
+        on_device: whether images are augmented by the device that trains on them, and not by the
+            CPU. Each replica must have whole groups of `GROUP_SIZE` rows.
 
     Returns:
         `WorkerBatches` of (images uint8 [B, H, W, C], soft labels float32 [B, K], weights float32
@@ -94,6 +97,12 @@ def training_batches(
     """
     count = len(images)
     steps = steps_per_epoch(images, batch_size)
+
+    def augmented(inputs, labels):
+        if augment is None:
+            return inputs["pixels"], labels
+        rows = BatchRows(inputs["row"], batch_size)
+        return augment(inputs["pixels"], labels, _seed(seed, inputs["step"][0]), rows)
 
     @tf.autograph.experimental.do_not_convert  # which takes seconds, and changes nothing
     def shares(context):
@@ -114,12 +123,13 @@ def training_batches(
                 tf.debugging.assert_less(labels, num_classes, INVALID_LABEL)
                 labels = tf.one_hot(labels, num_classes)
                 spread = num_classes
-            if augment is not None:
-                rows = BatchRows(tf.constant(own.indices), batch_size)
-                pixels, labels = augment(pixels, labels, _seed(seed, step), rows)
             labels = (1.0 - label_smoothing) * labels + label_smoothing / spread
+            rows = tf.constant(own.indices)
+            inputs = {"pixels": pixels, "row": rows, "step": tf.fill(tf.shape(rows), step)}
+            if not on_device:
+                inputs, labels = augmented(inputs, labels)
             weights = tf.ones([len(own.indices)])
-            return own.split(pixels, labels, weights, total_weight=batch_size)
+            return own.split(inputs, labels, weights, total_weight=batch_size)
 
         read = _read(
             images,
@@ -129,7 +139,7 @@ def training_batches(
         )
         return unbatch_replicas(read.map(update, tf.data.AUTOTUNE))
 
-    return WorkerBatches(shares)
+    return WorkerBatches(shares, on_device=augmented if on_device else None)
 
 
 def evaluation_batches(images, num_classes, batch_size):
@@ -180,18 +190,18 @@ class _WorkerRows:
         groups = self._split_rows // GROUP_SIZE
         self.indices = all_rows[np.isin(all_rows // GROUP_SIZE, groups)]
 
-    def split(self, pixels, labels, weights, total_weight):
+    def split(self, inputs, labels, weights, total_weight):
         """Returns a tuple with the batch of the update, split by replicas.
 
         Args:
-            pixels: [b, H, W, C].
+            inputs: tensor [b, ...], or a structure of these.
             labels: [b, K].
             weights: [b].
             total_weight: the sum of the weights of all B rows.
         """
         share_weights = ShareWeights.of_update(weights, self._batch_size, total_weight)
         places = np.searchsorted(self.indices, self._split_rows)
-        return (split((pixels, labels, share_weights), places, self._is_real),)
+        return (split((inputs, labels, share_weights), places, self._is_real),)
 
 
 def _seed(seed, step):

@@ -56,11 +56,14 @@ class WorkerBatches(NamedTuple):
         num_batches: number of updates, or of batches for validation; None if infinite or unknown.
         largest_step: a step whose update takes the most memory, counted from the beginning of the
             run; None if they all take the same, or if it is unknown.
+        on_device: function of the (inputs, labels) of a share that returns those to train on. The
+            device that trains on them computes it, such as an augmentation.
     """
 
     shares: Callable
     num_batches: int | None = None
     largest_step: int | None = None
+    on_device: Callable | None = None
 
     def whole(self):
         """Returns a `tf.data.Dataset` of whole batches, with the weights as a tensor.
@@ -69,9 +72,11 @@ class WorkerBatches(NamedTuple):
         """
 
         def without_totals(*shares):
-            batches = [
-                (inputs, labels, share_weights.weights) for inputs, labels, share_weights in shares
-            ]
+            batches = []
+            for inputs, labels, share_weights in shares:
+                if self.on_device is not None:
+                    inputs, labels = self.on_device(inputs, labels)
+                batches.append((inputs, labels, share_weights.weights))
             return batches[0] if len(batches) == 1 else tuple(batches)
 
         return self.shares(tf.distribute.InputContext()).map(without_totals)

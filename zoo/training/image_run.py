@@ -1,8 +1,9 @@
 """The images and the training run of an image classifier."""
 
 import keras
+import tensorflow as tf
 
-from zoo.data.image_batches import evaluation_batches, training_batches
+from zoo.data.image_batches import GROUP_SIZE, evaluation_batches, training_batches
 from zoo.data.image_folder import image_folder
 from zoo.data.image_table import image_table
 from zoo.data.images import digits, unreadable_images_named
@@ -79,6 +80,11 @@ def train_classifier(
     class_names = data.class_names
     num_classes = len(class_names)
     stops_early = settings.patience is not None
+    replicas = run.strategy.num_replicas_in_sync
+    # A replica augments whole groups of rows.
+    on_gpu = bool(tf.config.list_logical_devices("GPU")) and (
+        replicas == 1 or settings.batch_size % (replicas * GROUP_SIZE) == 0
+    )
     if run.is_chief:
         for note in data.notes:
             print(note)
@@ -93,6 +99,7 @@ def train_classifier(
             seed=settings.seed,
             first_step=first_step,
             min_crop_area=min_crop_area,
+            on_device=on_gpu and augment is not None,
         )
 
     def finish(folder, model):

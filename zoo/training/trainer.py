@@ -134,6 +134,7 @@ class Trainer(compat.TrainingModel):
             raise UserError("On several devices, ema_overwrite_frequency is not supported.")
         self._num_shares = self._num_replicas
         self._accumulation = 1
+        self._on_device = None
         self._share_losses = []
         super().compile(
             optimizer,
@@ -231,8 +232,10 @@ class Trainer(compat.TrainingModel):
         uses_xla, reason = self._chooses_xla(update_spec)
         if verbose:
             print(f"XLA: {'on' if uses_xla else 'off'}, as {reason}")
-        if uses_xla != self._uses_xla or accumulation != self._accumulation:
+        is_traced = uses_xla == self._uses_xla and accumulation == self._accumulation
+        if not is_traced or batches.on_device is not self._on_device:
             self._accumulation = accumulation
+            self._on_device = batches.on_device
             self._use_xla(uses_xla)  # traces the step
         self._num_shares = self._num_replicas * len(update_spec) * accumulation
         for loss in self._share_losses:
@@ -271,6 +274,7 @@ class Trainer(compat.TrainingModel):
         return self.trained_model().save(*args, **kwargs)
 
     def train_step(self, shares):
+        shares = self._computed_on_device(shares)
         if self._accumulation > 1:
             shares = [part for share in shares for part in in_parts(share, self._accumulation)]
         # An update has one regularization loss: `TrainingModel` divides it by this number, and
@@ -285,6 +289,16 @@ class Trainer(compat.TrainingModel):
             compute_gradients = self._traced_gradients
         loss = training_step(self, shares, compute_gradients)
         return self._logs(loss, shares)
+
+    def _computed_on_device(self, shares):
+        """Computes what the data set leaves to the device, such as an augmentation."""
+        if self._on_device is None:
+            return shares
+        computed = []
+        for inputs, labels, share_weights in shares:
+            inputs, labels = self._on_device(inputs, labels)
+            computed.append((inputs, labels, share_weights))
+        return computed
 
     def test_step(self, shares):
         self.batches_per_update = 1
@@ -374,7 +388,11 @@ class Trainer(compat.TrainingModel):
     def _build_metrics(self, update_spec):
         """Builds losses and metrics, given the specs of the batches of an update."""
         batch = keras.tree.map_structure(_symbolic, update_spec[0])
-        self.build_losses_and_metrics(self.test_step, (batch,))
+
+        def step(shares):
+            return self.test_step(self._computed_on_device(shares))
+
+        self.build_losses_and_metrics(step, (batch,))
 
 
 def _symbolic(spec):
