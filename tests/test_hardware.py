@@ -66,4 +66,5 @@ def test_info_without_a_model_describes_the_machine(capsys):
     assert report["packages"]["tensorflow"] == tf.__version__
     assert report["packages"]["keras"] == keras.__version__
     assert report["precision auto"] in ("float32", "mixed_bfloat16")
+    assert report["jit_compile auto"] == "off, as there is no GPU"
     assert report["devices"] == hardware.device_names()

@@ -13,6 +13,11 @@ import tensorflow as tf
 _PACKAGES = ("keras", "numpy", "tensorflow", "tensorflow-datasets")
 
 
+def has_gpu():
+    """Whether TensorFlow computes on a GPU."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
 def faster_precision():
     """Returns the precision in which the devices that TensorFlow uses train faster.
 

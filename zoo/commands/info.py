@@ -41,6 +41,7 @@ def _about_machine():
 
     report = {"zoo": __version__, **hardware.environment()}
     report["precision auto"] = hardware.faster_precision()
+    report["jit_compile auto"] = "on" if hardware.has_gpu() else "off, as there is no GPU"
     warning = hardware.unused_gpu()
     if warning:
         report["warning"] = warning

@@ -6,7 +6,8 @@ Axes: B rows of a batch, T tokens.
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
+
+from zoo.hardware import has_gpu
 
 # Sequences, and buffers for hypotheses, are padded to the next of these lengths, and batches to the
 # next of these numbers of rows.
@@ -45,7 +46,7 @@ def pad_and_batch(rows, special, max_length, buffer_length=0):
     """
     batch_sizes = BATCH_SIZES
     tokens_in_batch = TOKENS_IN_BATCH
-    if tf.config.list_logical_devices("GPU"):
+    if has_gpu():
         batch_sizes = (*batch_sizes, GPU_FACTOR * batch_sizes[-1])
         tokens_in_batch = GPU_FACTOR * tokens_in_batch
 

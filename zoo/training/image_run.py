@@ -1,7 +1,6 @@
 """The images and the training run of an image classifier."""
 
 import keras
-import tensorflow as tf
 
 from zoo.data.image_batches import GROUP_SIZE, evaluation_batches, training_batches
 from zoo.data.image_folder import image_folder
@@ -9,6 +8,7 @@ from zoo.data.image_table import image_table
 from zoo.data.images import digits, unreadable_images_named
 from zoo.data.text_rows import read_lines
 from zoo.data.tfds_data import tfds_images
+from zoo.hardware import has_gpu
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.losses import ClassWeighted, balanced_class_weights, several_labels
 from zoo.training.report import finish_classifier
@@ -82,9 +82,7 @@ def train_classifier(
     stops_early = settings.patience is not None
     replicas = run.strategy.num_replicas_in_sync
     # A replica augments whole groups of rows.
-    on_gpu = bool(tf.config.list_logical_devices("GPU")) and (
-        replicas == 1 or settings.batch_size % (replicas * GROUP_SIZE) == 0
-    )
+    on_gpu = has_gpu() and (replicas == 1 or settings.batch_size % (replicas * GROUP_SIZE) == 0)
     if run.is_chief:
         for note in data.notes:
             print(note)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError, check_at_least_1, check_tensorflow
 from zoo.files import as_path, atomic, stored_config
-from zoo.hardware import device_names, faster_precision, unused_gpu
+from zoo.hardware import device_names, faster_precision, has_gpu, unused_gpu
 from zoo.layers.quantization import check_not_quantized
 from zoo.training import distribution, state_file
 from zoo.training.accumulation import parts_that_fit
@@ -255,7 +255,7 @@ class Run:
         """The number of parts of a batch: of the settings, or for "auto", one that fits."""
         if self.settings.accumulation != "auto":
             return self.settings.accumulation
-        if not tf.config.list_logical_devices("GPU"):
+        if not has_gpu():
             return 1
         if distribution.num_workers(self.strategy) > 1:  # one that fails would stop the others
             return 1

@@ -8,6 +8,7 @@ import tensorflow as tf
 from zoo import compat
 from zoo.data.worker_batches import in_parts
 from zoo.errors import UserError
+from zoo.hardware import has_gpu
 from zoo.models.base import TransformerModel, blocks_called_by
 from zoo.models.copying import copy_model
 from zoo.training import distribution
@@ -170,7 +171,7 @@ class Trainer(compat.TrainingModel):
         """Whether to compile steps on batches of this structure with XLA, and why: (bool, str)."""
         if self._jit_compile_argument != "auto":
             return self._jit_compile_argument, "jit_compile says"
-        if not tf.config.list_logical_devices("GPU"):
+        if not has_gpu():
             return False, "there is no GPU"
         if self._has_blocks:
             return True, "each kind of block is compiled once for each shape of batches"
