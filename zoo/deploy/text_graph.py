@@ -24,16 +24,13 @@ _GPT2 = {
     "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
     "model": {"byte_fallback": False, "ignore_merges": False},
 }
-# Assumed maximum number of bytes per token: an unknown word of BERT is one token, and spaces are
-# none, whatever their length. Without a limit, tokenizing a long text would take minutes.
-_LONGEST_TOKEN = 64
 
 
 class TextGraph(tf.Module):
     """A `zoo.text.tokenizer.Tokenizer` for tensors, without its prefix. It runs on the CPU.
 
     Attributes:
-        longest_token: a text of n bytes has at least n / longest_token tokens.
+        longest_token: see `zoo.text.tokenizer.Tokenizer`.
 
     Raises:
         ExportError: if the graph does not support an option of the tokenizer.
@@ -49,7 +46,7 @@ class TextGraph(tf.Module):
             self._removed = "^ "
         else:
             self._removed = ""
-        self.longest_token = max(_LONGEST_TOKEN, *map(len, tokenizer.token_bytes))
+        self.longest_token = tokenizer.longest_token
         with tf.device("CPU"):
             self._graph = _GRAPHS[tokenizer.kind](tokenizer)
             self._spelled = tf.constant([*tokenizer.token_bytes, b""])

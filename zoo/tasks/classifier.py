@@ -18,6 +18,7 @@ from zoo.errors import TaskError, as_number
 from zoo.tasks.task import Task, TextTask, without_nan
 from zoo.text.encoding import encode
 from zoo.text.special_tokens import SPECIAL_TOKENS, truncated
+from zoo.text.tokenizer import as_texts
 
 # How logits become probabilities: an item has one class, or any number of classes.
 PROBLEMS = {"single_label": keras.ops.softmax, "multi_label": keras.ops.sigmoid}
@@ -101,6 +102,8 @@ class EncodedTextTask(TextTask):
                 f'too_long must be "error" or "truncate". Received: too_long={too_long!r}.'
             )
         limit = self.model.max_length
+        if too_long == "truncate":  # huge texts before they are tokenized
+            texts = [text[: (limit + 1) * self.tokenizer.longest_token] for text in as_texts(texts)]
         rows = encode(
             self.tokenizer,
             texts,

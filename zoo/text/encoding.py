@@ -10,6 +10,8 @@ from zoo.text.layout import split_long, split_sentences, without_numbers
 from zoo.text.sentencepiece import LANGUAGE
 from zoo.text.tokenizer import as_texts
 
+_MAX_CHARACTERS = 2**23  # of a text to split: four times those of a long novel
+
 
 def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shorten it."):
     """Tokenizes texts, and adds control ids.
@@ -29,13 +31,19 @@ def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shor
     Raises:
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
     """
+
+    def check_size(index, size, most, unit):
+        if size > most:
+            raise TaskError(
+                f"{name.format(index)} is too long: {size} {unit}, and the model takes {limit} "
+                f"tokens. {advice} It begins: {texts[index][:60]!r}."
+            )
+
+    for index, text in enumerate(as_texts(texts)):  # before they are tokenized, which takes longer
+        check_size(index, len(text), limit * tokenizer.longest_token, "characters")
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
-        if len(row) > limit:
-            raise TaskError(
-                f"{name.format(index)} is too long: {len(row)} tokens, and the model takes {limit}."
-                f" {advice} It begins: {texts[index][:60]!r}."
-            )
+        check_size(index, len(row), limit, "tokens")
     return rows
 
 
@@ -98,7 +106,12 @@ def encode_parts(
     check_bool("sentences", sentences)
     layouts = []
     parts = []
-    for text in as_texts(texts):
+    for index, text in enumerate(as_texts(texts)):
+        if len(text) > _MAX_CHARACTERS:
+            raise TaskError(
+                f"Text {index} has {len(text):,} characters. The maximum is {_MAX_CHARACTERS:,}: "
+                "pass its parts, such as chapters, as texts."
+            )
         code = _language_code(tokenizer, text)
         body = text[len(code) :]
         if sentences:

@@ -1,11 +1,16 @@
 """What all tokenizers share: ids to text, and the checks of texts and ids."""
 
+import functools
 import operator
 from collections.abc import Mapping, Set
 
 import numpy as np
 
 from zoo.errors import TokenizerError
+
+# Assumed maximum number of bytes per token: an unknown word of BERT is one token, and spaces are
+# none, whatever their length. Without a limit, tokenizing a long text would take minutes.
+_LONGEST_TOKEN = 64
 
 
 class Tokenizer:
@@ -25,6 +30,11 @@ class Tokenizer:
     space = " "
     strips = False
     adds_space = False
+
+    @functools.cached_property
+    def longest_token(self):
+        """A text of n bytes is assumed to have at least n / longest_token tokens."""
+        return max(_LONGEST_TOKEN, *map(len, self.token_bytes))
 
     def decode(self, ids):
         """Decodes sequences of ids; control tokens are left out.
