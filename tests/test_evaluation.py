@@ -1,5 +1,6 @@
 """`zoo.evaluate`: a run has the scores that its recipe measured, and so has its export."""
 
+import copy
 import json
 import pathlib
 import shutil
@@ -13,7 +14,7 @@ from PIL import Image
 
 import zoo
 from tests.data.prepared import prepare
-from tests.deploy.small_models import small_translator
+from tests.deploy.small_models import small_generator, small_text_classifier, small_translator
 from zoo.__main__ import main
 from zoo.data import parallel_text
 from zoo.data.image_folder import image_folder
@@ -238,11 +239,53 @@ def test_a_run_is_tested_on_what_it_held_out(classifier, folder, tmp_path):
     data = labeled_texts(str(table), {**settings, "data": "160 texts, checksum 0"})
     assert len(data.items) == 200 and "may have been trained on these texts" in data.notes[-1]
     (tmp_path / "pairs.tsv").write_text("".join(f"{n} one\t{n} uno\n" for n in range(400)))
-    data = sentence_pairs(
-        str(tmp_path / "pairs.tsv"), (), {"seed": 5, "tsv": tmp_path / "pairs.tsv"}
-    )
-    pairs = parallel_text.tsv(tmp_path / "pairs.tsv", 5).test
+    path = tmp_path / "pairs.tsv"
+    pairs = parallel_text.tsv(path, 5).test
+    settings = {"seed": 5, "tsv": path, "data": f"test pairs {fingerprint(pairs)}"}
+    data = sentence_pairs(str(path), (), settings)
     assert data.items == [source for source, _ in pairs] and 0 < len(pairs) < 60
+    assert data.labels == [[target for _, target in pairs]] and data.seed == 5
+    path.write_text(path.read_text() + "".join(f"{n} two\t{n} dos\n" for n in range(400)))
+    data = sentence_pairs(str(path), (), settings)
+    assert len(data.items) == 800 and data.seed is None
+    assert "may have been trained on these texts" in data.notes[-1]
+
+
+def test_the_data_of_training_are_named(classifier, folder, tmp_path):
+    """Whatever the kind of model, if these data were not held out."""
+    classifier = copy.copy(classifier)
+    shutil.copytree(folder, tmp_path / "divided" / "train")
+    shutil.copytree(folder, tmp_path / "divided" / "test")
+    (tmp_path / "numbers.txt").write_text("0\n1\n3\n")
+    line = "The model was trained on {}, or on a part of it."
+
+    def notes(data, data_dir, **options):
+        classifier.settings = {"seed": 0, "data_dir": str(data_dir)}
+        return zoo.evaluate(classifier, data, **options)["notes"]
+
+    numbers = {"labels": tmp_path / "numbers.txt"}
+    divided = tmp_path / "divided"
+    assert notes(folder, folder, **numbers) == [line.format(folder)]
+    assert notes(divided / "train", divided) == [line.format(divided / "train")]
+    assert notes(divided, divided) == notes(divided / "test", divided) == []
+    assert notes(divided, divided, **numbers) == notes(folder, divided, **numbers) == []
+
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat.\n" * 4)
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("".join(f"ant\t{n} the cat\n" for n in range(4)))
+    generator, translator, texts_of_classes = (
+        small_generator(),
+        small_translator(),
+        small_text_classifier(),
+    )
+    generator.settings = {"text": [str(tmp_path / "other.txt"), str(text)]}
+    translator.settings = {"source": str(text)}
+    texts_of_classes.settings = {"tsv": str(texts), "seed": 0, "data": "3 texts, checksum 0"}
+    assert zoo.evaluate(generator, text)["notes"][0] == line.format(text)
+    assert zoo.evaluate(translator, text, target=text)["notes"][0] == line.format(text)
+    other, scores = zoo.evaluate([small_text_classifier(), texts_of_classes], texts)
+    assert other["notes"] == [] and scores["notes"] == [line.format(texts)]
 
 
 # --- without trained models ----------------------------------------------------------------------
@@ -382,7 +425,8 @@ def test_a_line_warns_of_pairs_that_another_run_held_out(tmp_path, monkeypatch):
     table.write_text("".join(f"{n} one\t{n} uno\n" for n in range(400)))
     first = small_translator()
     second = small_translator()
-    first.settings = {"seed": 5, "tsv": str(table)}
+    checksum = fingerprint(parallel_text.tsv(table, 5).test)
+    first.settings = {"seed": 5, "tsv": str(table), "data": f"test pairs {checksum}"}
     second.settings = {"seed": 6, "tsv": str(table)}
     reports = zoo.evaluate([first, second], table)
     warnings = [[note for note in report["notes"] if "hold out" in note] for report in reports]
@@ -391,8 +435,9 @@ def test_a_line_warns_of_pairs_that_another_run_held_out(tmp_path, monkeypatch):
 
 def test_rows_without_a_side_are_counted(tmp_path):
     (tmp_path / "texts.tsv").write_bytes(b"\xef\xbb\xbfb\tone\r\n\r\nA\t\r\nA\ttwo\r\n")
-    data = labeled_texts(tmp_path / "texts.tsv")
-    assert data == Labeled(["one", "two"], [[1], [0]], ["A", "b"], NOTE)
+    path = tmp_path / "texts.tsv"
+    data = labeled_texts(path)
+    assert data == Labeled(["one", "two"], [[1], [0]], ["A", "b"], NOTE, path=path)
     assert model_labels(data, list("ab"))[0] == [[1], [0]]
     with pytest.raises(DataError, match="such as 'A'.* Each line must be: label, tab, text"):
         model_labels(data, list("acd"))
@@ -537,7 +582,7 @@ def test_files_of_sentences_have_as_many_lines(tmp_path):
     (tmp_path / "es").write_text("uno\nnada\ndos\n")
     files = str(tmp_path / "en"), str(tmp_path / "es")
     found = sentence_pairs(files[0], files[1:])
-    assert found == Labeled(["one", "two"], [["uno", "dos"]], None, NOTE)
+    assert found == Labeled(["one", "two"], [["uno", "dos"]], None, NOTE, path=files[0])
     (tmp_path / "es").write_text("uno\n")
     with pytest.raises(DataError, match="the same number of lines. .*en has 3, .*es has 1"):
         sentence_pairs(files[0], files[1:])

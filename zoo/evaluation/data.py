@@ -16,6 +16,7 @@ from zoo.data.image_folder import (
     TRAIN,
     by_name,
     class_folders,
+    class_parent,
     image_folder,
     subfolder,
 )
@@ -42,6 +43,7 @@ class Labeled(NamedTuple):
         class_names: None if the class numbers are those of the model.
         notes: lines about what is not used.
         seed: the seed by which the items were held out of training data, if they were.
+        path: the file or folder that has these items, if they were not held out.
     """
 
     items: Images | list[str]
@@ -49,6 +51,17 @@ class Labeled(NamedTuple):
     class_names: list[str] | None = None
     notes: tuple[str, ...] = ()
     seed: int | None = None
+    path: str | None = None
+
+
+def is_of_training(path, settings):
+    """Whether a file or folder is, or is in, one that a run was trained on, by its settings."""
+    folder = settings.get("data_dir")
+    if folder is not None:
+        folder = class_parent(folder) or folder
+    paths = [folder, settings.get("tsv"), settings.get("source"), *settings.get("text", ())]
+    path = pathlib.Path(os.path.realpath(path))
+    return any(path.is_relative_to(os.path.realpath(known)) for known in paths if known)
 
 
 def model_labels(data, class_names):
@@ -182,9 +195,10 @@ def labeled_images(data, labels=None, data_dir=None, settings=None, problem="sin
             folder = path
         if labels is not None:
             images, notes = by_name(folder)
-            return Labeled(images, read_labels(labels, len(images)), notes=notes)
+            rows = read_labels(labels, len(images))
+            return Labeled(images, rows, notes=notes, path=folder)
         images, class_names, notes = class_folders(folder)
-        return _with_labels(images, class_names, notes)
+        return _with_labels(images, class_names, notes)._replace(path=folder)
     if data == "digits":
         source = digits(seed)
     else:
@@ -281,7 +295,7 @@ def labeled_texts(data, settings=None):
     labels, texts = zip(*rows)
     names, numbers = np.unique(labels, return_inverse=True)
     notes = (*table.notes, *unused(empty))
-    return Labeled(list(texts), numbers[:, None].tolist(), names.tolist(), notes)
+    return Labeled(list(texts), numbers[:, None].tolist(), names.tolist(), notes, path=data)
 
 
 def _held_out_texts(data, settings):
@@ -293,9 +307,13 @@ def _held_out_texts(data, settings):
         note = f"Tested on {len(divided.test):,} texts of {data} that the run held out."
         labels = divided.test.labels[:, None].tolist()
         return Labeled(divided.test.texts, labels, divided.class_names, (note,), settings["seed"])
-    whole = labeled_texts(data)
-    note = f"The model may have been trained on these texts: {data} has changed, or was divided"
-    return whole._replace(notes=(*whole.notes, f"{note} by another version."))
+    return _changed(labeled_texts(data), data)
+
+
+def _changed(whole, path):
+    """All items of a file that is not as it was when the run was trained."""
+    note = f"The model may have been trained on these texts: {path} has changed, or was divided"
+    return whole._replace(notes=(*whole.notes, f"{note} by another version."), path=None)
 
 
 def sentence_pairs(data, targets=(), settings=None):
@@ -311,16 +329,10 @@ def sentence_pairs(data, targets=(), settings=None):
         if targets:
             raise DataError(f"{data} has its own references. Remove target.")
         return _test_set(data.removeprefix(_TEST_SET))
+    if not targets and _is_same((settings or {}).get("tsv"), data):
+        return _held_out_pairs(data, settings)
     notes = ()
-    seed = None
-    settings = settings or {}
-    if not targets and _is_same(settings.get("tsv"), data):
-        seed = settings["seed"]
-        held_out = parallel_text.tsv(data, seed)
-        columns = [held_out.test]
-        note = f"Tested on {len(held_out.test):,} pairs of {data} that the run held out."
-        notes = (*held_out.notes, note)
-    elif targets:
+    if targets:
         columns = [file_pair(data, target) for target in targets]
     else:
         pairs, notes = read_table(data, "source", "target")
@@ -335,7 +347,19 @@ def sentence_pairs(data, targets=(), settings=None):
     sources, references = zip(*kept)
     references = [list(texts) for texts in zip(*references)]
     notes = (*notes, *unused(len(rows) - len(kept)))
-    return Labeled(list(sources), references, notes=notes, seed=seed)
+    return Labeled(list(sources), references, notes=notes, path=data)
+
+
+def _held_out_pairs(data, settings):
+    """The test pairs of a run that was trained on other pairs of the same table."""
+    seed = settings["seed"]
+    held_out = parallel_text.tsv(data, seed)
+    if not settings.get("data", "").endswith(f"test pairs {fingerprint(held_out.test)}"):
+        return _changed(sentence_pairs(data), data)
+    sources, references = zip(*held_out.test)
+    note = f"Tested on {len(sources):,} pairs of {data} that the run held out."
+    notes = (*held_out.notes, note)
+    return Labeled(list(sources), [list(references)], notes=notes, seed=seed)
 
 
 def _test_set(name):

@@ -17,7 +17,14 @@ from zoo.data.plain_text import concatenated_tokens, evaluation_windows, read_te
 from zoo.data.text_rows import clean
 from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import CheckpointError, DataError, UserError
-from zoo.evaluation.data import labeled_images, labeled_texts, model_labels, sentence_pairs
+from zoo.evaluation.data import (
+    Labeled,
+    is_of_training,
+    labeled_images,
+    labeled_texts,
+    model_labels,
+    sentence_pairs,
+)
 from zoo.evaluation.exported import Exported
 from zoo.files import as_path
 from zoo.loading import load
@@ -43,6 +50,7 @@ _OTHER_SPLIT = (
     "The model may have been trained on some of these items: they are those that runs with seed {} "
     "hold out, and its run had another seed, or is not known."
 )
+_TRAINED_ON = "The model was trained on {}, or on a part of it."
 
 
 def evaluate(
@@ -111,8 +119,8 @@ def evaluate(
         items = labeled_texts(data, tasks[0].settings)
         reports = [_measured(_classification, task, items) for task in tasks]
     elif kind == "generator":
-        texts = read_texts([data])
-        reports = [_measured(_likelihood, task, texts) for task in tasks]
+        items = Labeled(read_texts([data]), [], path=data)
+        reports = [_measured(_likelihood, task, items) for task in tasks]
     else:
         is_path = isinstance(target, (str, os.PathLike))
         targets = [target] if is_path else target or ()
@@ -195,7 +203,10 @@ def _classification(classifier, data):
 
 def _of_other_split(task, data):
     """Returns lines about items that the run of a task may not have held out: none, or one line."""
-    if data.seed is None or data.seed == (task.settings or {}).get("seed"):
+    settings = task.settings or {}
+    if data.path is not None and is_of_training(data.path, settings):
+        return (_TRAINED_ON.format(data.path),)
+    if data.seed is None or data.seed == settings.get("seed"):
         return ()
     return (_OTHER_SPLIT.format(data.seed),)
 
@@ -288,8 +299,9 @@ def _refused(task, data):
     return [f"Refused by the export: {len(task.refused):,}, such as {name}: {reason}"]
 
 
-def _likelihood(generator, texts):
+def _likelihood(generator, data):
     """Scores of a text that is cut into windows of the model's length."""
+    texts = data.items
     special = generator.special_tokens
     tokens = concatenated_tokens(generator.tokenizer, texts, special.end)
     length = min(generator.model.max_length, len(tokens))
@@ -305,10 +317,12 @@ def _likelihood(generator, texts):
     progress = tqdm(windows.whole(), "evaluating", windows.num_batches, leave=False, disable=None)
     sums = np.array([generator.run(sums_of_batch, *batch) for batch in progress], float)
     loss, accuracy = (sums.sum(axis=0) / len(tokens)).tolist()
+    changed = altered(generator.tokenizer, texts, "texts, whose bytes are counted")
+    notes = [*_of_other_split(generator, data), *changed]
     return {
         "items": len(tokens),
         "loss": loss,
         **likelihood_scores(loss, len(tokens), len(texts[0].encode())),
         "token_accuracy": accuracy,
-        "notes": [*altered(generator.tokenizer, texts, "texts, whose bytes are counted")],
+        "notes": notes,
     }
