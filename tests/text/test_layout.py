@@ -99,13 +99,15 @@ def test_long_sentences_are_split(text, longest, expected):
 
 
 def test_translations_in_the_place_of_sentences():
-    """A space follows a full stop of Latin script alone; the graph does the same."""
+    """A space follows sentences of scripts that have spaces; the graph does the same."""
     texts = ["你好。我是小明！\n---\n再见。好。", "One. Two!", "", "---", "\t好。好。 "]
     cases = {
         ("Hello.", "I am!", "Bye.", "OK."): "Hello. I am!\n---\nBye. OK.",
         ("你好。", "我！", "见。", "好"): "你好。我！\n---\n见。好",
         ("“Hello.”", "", "a…", "b"): "“Hello.” \n---\na… b",
         ("你好!", "“我。”", "……", "b"): "你好!“我。”\n---\n…… b",
+        ("Hello", "I (am)", "Лиса", "네"): "Hello I (am)\n---\nЛиса 네",
+        ("iPhone", "「我」", "3", "B"): "iPhone「我」\n---\n3 B",
     }
     for words, expected in cases.items():
         assert join_sentences(split_sentences(texts[0]), words) == expected
@@ -119,6 +121,7 @@ def test_translations_in_the_place_of_sentences():
         found, *_ = layout_graph.join_parts(layout, counts, flat, *nothing)
         assert [text.decode() for text in found[:, 0].numpy()] == whole
     assert whole[1:] == ["Un. Dos!", "", "---", "\tYes. No. "]
+    assert join_sentences(["", "onetwot", "", "hree", ""], ["one.", "two"]) == "one.two"
 
 
 def test_spaces_between_sentences_follow_the_target():

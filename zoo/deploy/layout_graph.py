@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from zoo.text.layout import NO_SPACE_FOLLOWS, NO_TEXT, SENTENCE, SPACE_FOLLOWS
+from zoo.text.layout import ENDED, NO_SPACE_BEFORE, NO_SPACE_FOLLOWS, NO_TEXT, SENTENCE
 
 _END = b"\xff"  # after each field; this byte does not occur in UTF-8
 
@@ -77,10 +77,13 @@ def _between(layout, translations):
     is_adjacent = layout.places[1:] - layout.places[:-1] == 2  # [M - 1]
     places = tf.boolean_mask(layout.places[1:] - 1, is_adjacent)
     before = tf.boolean_mask(translations[:-1], is_adjacent)  # [places, N]
+    after = tf.boolean_mask(translations[1:], is_adjacent)  # [places, N]
+    source = tf.gather(layout.fields, places - 1)[:, None]
     found = tf.gather(layout.fields, places)[:, None]
     is_blank = tf.strings.regex_full_match(found, " *")
     removed = is_blank & tf.strings.regex_full_match(before, NO_SPACE_FOLLOWS)
-    inserted = (found == "") & tf.strings.regex_full_match(before, SPACE_FOLLOWS)
+    is_ended = (found == "") & tf.strings.regex_full_match(source, ENDED)
+    inserted = is_ended & (before != "") & ~tf.strings.regex_full_match(after, NO_SPACE_BEFORE)
     fields = tf.where(inserted, " ", found)
     fields = tf.where(removed, "", fields)
     return places[:, None], fields

@@ -89,9 +89,11 @@ NO_TEXT = (
     "\u2900-\u2bff\u3000-\u3004\u3008-\u3020\u3030\ufe00-\ufe19\ufe30-\ufe6f\ufeff\uff01-\uff0f"
     "\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\U0001f000-\U0001faff]*"
 )
-# The ends of translations after which a space is removed, of Chinese and Japanese, or inserted.
+# Translations after which, or before which, Chinese and Japanese have no space; and the ends of
+# sentences and clauses, where other languages have one.
 NO_SPACE_FOLLOWS = f"(?s).*[{_CHINESE}\u3001-\u303f\uff01-\uff65][.,;:!?…{_CLOSE}]*"
-SPACE_FOLLOWS = f"(?s).*[.,;:!?…][{_CLOSE}]*"
+NO_SPACE_BEFORE = f"(?s)[{_OPEN}]*[{_CHINESE}].*"
+ENDED = f"(?s).*[{_STOPS}{_CONTINUE}][{_CLOSE}]*"
 _SENTENCE = re.compile(SENTENCE)
 _NO_TEXT = re.compile(NO_TEXT)
 _CLAUSES = r"(?<=[;:…])\s+|(?<=[，、；：])"  # between clauses
@@ -127,20 +129,19 @@ def join_sentences(fields, translations):
     """Returns the text of `fields`, see `split_sentences`, with translations of the sentences.
 
     Spaces between two sentences are removed if the first translation ends in Chinese or Japanese.
-    If there is nothing between them, a space is inserted after a translation that ends with a full
-    stop of a script with spaces.
+    If there is nothing between them, as in Chinese, a space is inserted in other translations.
     """
-    fields = [*fields]
-    fields[1::2] = translations
+    joined = [*fields]
+    joined[1::2] = translations
     for index in range(2, len(fields) - 1, 2):
-        before = fields[index - 1]
-        if fields[index].strip(" "):
+        before, between, after = joined[index - 1 : index + 2]
+        if between.strip(" "):
             continue
         if re.fullmatch(NO_SPACE_FOLLOWS, before):
-            fields[index] = ""
-        elif not fields[index] and re.fullmatch(SPACE_FOLLOWS, before):
-            fields[index] = " "
-    return "".join(fields)
+            joined[index] = ""
+        elif not between and before and re.fullmatch(ENDED, fields[index - 1]):
+            joined[index] = "" if re.fullmatch(NO_SPACE_BEFORE, after) else " "
+    return "".join(joined)
 
 
 def has_letter(text):
