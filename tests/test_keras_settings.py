@@ -240,10 +240,11 @@ def test_loaded_runs_answer_the_same(saved, setting):
     [
         ("epochs", CONFIG.max_epochs, CONFIG.set_max_epochs, 1),
         ("steps", CONFIG.max_steps_per_epoch, CONFIG.set_max_steps_per_epoch, 1),
+        ("bfloat16", CONFIG.floatx, CONFIG.set_floatx, "bfloat16"),
     ],
     ids=lambda setting: setting[0],
 )
-def test_runs_refuse_limits(setting, tmp_path):
+def test_runs_refuse_limits_and_sums_in_bfloat16(setting, tmp_path):
     import tensorflow as tf
 
     run = zoo.training.Run(out=tmp_path / "run")
@@ -251,6 +252,7 @@ def test_runs_refuse_limits(setting, tmp_path):
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
     batches = tf.data.Dataset.from_tensors((np.ones((2, 2)), np.ones((2, 1)))).repeat(2)
-    with changed(setting), pytest.raises(UserError, match=rf"max_{setting[0]}\w*\(\) is 1"):
+    message = rf"(max_{setting[0]}\w*|floatx)\(\) is {setting[-1]}"
+    with changed(setting), pytest.raises(UserError, match=message):
         run.train(model, batches, epochs=2)
     assert not list(tmp_path.rglob("*.json"))

@@ -1,5 +1,6 @@
 """Paths that TensorFlow takes for patterns, `~`, and names that are not UTF-8."""
 
+import functools
 import os
 
 import keras
@@ -172,3 +173,26 @@ def test_names_that_are_not_utf8(tmp_path, classifier, capsys):
     (tmp_path / "images" / NOT_UTF8).mkdir(parents=True)
     with pytest.raises(UserError, match=named):
         class_folders(tmp_path / "images")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/run", "file:///tmp/run"])
+def test_urls_are_no_folders_to_write(url, classifier, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for write in (classifier.save, functools.partial(zoo.export, classifier), zoo.training.Run):
+        with pytest.raises(UserError, match=f"{url} is a URL"):
+            write(**{"out" if write is zoo.training.Run else "folder": url})
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_run_stays_where_it_was_created(tmp_path, monkeypatch):
+    """Also if a script changes the working directory before it trains."""
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run = zoo.training.Run(out="run")
+    with run.scope():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    monkeypatch.chdir(tmp_path / "other")
+    run.train(model, BATCHES, epochs=1)
+    assert (tmp_path / "run" / "model.keras").exists()
+    assert not [*(tmp_path / "other").iterdir()]

@@ -25,6 +25,13 @@ def as_path(path):
     return pathlib.Path(os.path.expanduser(path))
 
 
+def as_new_path(path):
+    """Like `as_path`, for what is written; raises `UserError` for a URL, such as "s3://bucket"."""
+    if re.match(r"[a-z0-9+.-]{2,}:/", os.fspath(path), re.IGNORECASE):  # or a folder "s3:"
+        raise UserError(f"{path} is a URL. Pass the path of a local folder.")
+    return as_path(path)
+
+
 def printable(path):
     """Returns a path as a str, with bytes that are not UTF-8 as in "caf\\xe9.jpg"."""
     return os.fsencode(path).decode(errors="backslashreplace")

@@ -4,7 +4,7 @@ import json
 
 from zoo.checkpoints.formats import hugging_face_marian, hugging_face_vit
 from zoo.errors import CheckpointError, needed
-from zoo.files import as_path
+from zoo.files import as_new_path
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.translator import Translator
@@ -24,7 +24,7 @@ def save_hf(model, folder):
             its search has no counterpart in transformers.
     """
     save_file = needed("safetensors.numpy").save_file
-    folder = as_path(folder)
+    folder = as_new_path(folder)
     if isinstance(model, ImageClassifier) and isinstance(model.model, ViT):
         files, tensors = hugging_face_vit.contents(model)
     elif isinstance(model, Translator):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from zoo.deploy.readme import readme
 from zoo.errors import ExportError, as_number
-from zoo.files import as_path, check_utf8, printable, read_json
+from zoo.files import as_new_path, check_utf8, printable, read_json
 from zoo.layers.quantization import quantization_mode
 from zoo.models.vit import ViT
 from zoo.tasks.classifier import Classifier, EncodedTextTask, ImageTask
@@ -83,7 +83,7 @@ def export(
         ExportError, TaskError: if an option is invalid, the folder is not empty, or the outputs of
             the export differ from those of the model. Nothing is written in these cases.
     """
-    folder = as_path(folder)
+    folder = as_new_path(folder)
     if folder.is_symlink():
         folder = folder.resolve()
     check_utf8(folder)

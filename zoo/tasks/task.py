@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
 from zoo.errors import CheckpointError, TaskError, as_number, check_tensorflow
-from zoo.files import as_path, check_archive, read_json, stored_config
+from zoo.files import as_new_path, as_path, check_archive, read_json, stored_config
 from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.weight_names import check_size, check_weights
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
@@ -103,7 +103,7 @@ class Task:
 
     def save(self, folder):
         """Saves the model, the tokenizers and the description to a folder."""
-        folder = as_path(folder)
+        folder = as_new_path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save(folder / MODEL_FILE, include_optimizer=False)
         for attribute, name in self.tokenizer_names.items():

@@ -32,18 +32,18 @@ def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shor
         UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
     """
 
-    def check_size(index, size, most, unit):
-        if size > most:
+    def check(index, items, most, unit):
+        if len(items) > most:
             raise TaskError(
-                f"{name.format(index)} is too long: {size} {unit}, and the model takes {limit} "
-                f"tokens. {advice} It begins: {texts[index][:60]!r}."
+                f"{name.format(index)} is too long: {len(items)} {unit}, and the model takes "
+                f"{limit} tokens. {advice} It begins: {texts[index][:60]!r}."
             )
 
-    for index, text in enumerate(as_texts(texts)):  # before they are tokenized, which takes longer
-        check_size(index, len(text), limit * tokenizer.longest_token, "characters")
+    for index, text in enumerate(as_texts(texts)):  # tokenizing them would take long
+        check(index, text, limit * tokenizer.longest_token, "characters")
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
-        check_size(index, len(row), limit, "tokens")
+        check(index, row, limit, "tokens")
     return rows
 
 
@@ -108,10 +108,8 @@ def encode_parts(
     parts = []
     for index, text in enumerate(as_texts(texts)):
         if len(text) > _MAX_CHARACTERS:
-            raise TaskError(
-                f"Text {index} has {len(text):,} characters. The maximum is {_MAX_CHARACTERS:,}: "
-                "pass its parts, such as chapters, as texts."
-            )
+            most = f"The maximum is {_MAX_CHARACTERS:,}: pass its chapters as texts."
+            raise TaskError(f"Text {index} has {len(text):,} characters. {most}")
         code = _language_code(tokenizer, text)
         body = text[len(code) :]
         if sentences:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.compat import SwapEMAWeights, compile_arguments
 from zoo.errors import UserError, check_at_least_1, check_tensorflow
-from zoo.files import as_path, atomic, stored_config
+from zoo.files import as_new_path, atomic, stored_config
 from zoo.hardware import device_names, faster_precision, has_gpu, unused_gpu
 from zoo.layers.quantization import check_not_quantized
 from zoo.training import distribution, state_file
@@ -48,7 +48,7 @@ class Run:
     Attributes:
         settings: the settings. Their precision "auto" is resolved: to the precision of the resumed
             run, or else to the one that was measured to be faster.
-        path: path of the run directory.
+        path: absolute path of the run directory.
         strategy: `tf.distribute.Strategy`.
         is_chief: whether this worker prints and writes the run directory.
     """
@@ -58,7 +58,8 @@ class Run:
         settings = dataclasses.replace(settings or RunSettings(), **fields)
         self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)
-        self.path = as_path(settings.out or f"runs/{name}")
+        # absolute, as a script may change the working directory before it calls `train`
+        self.path = as_new_path(settings.out or f"runs/{name}").absolute()
         if self.is_chief:
             with distribution.tell_failure():
                 check_folder(self.path, settings.overwrite, settings.resume)
@@ -135,7 +136,7 @@ class Run:
         """
         with distribution.tell_failure():
             # 1. Check the data, before anything is written.
-            _check_no_limit()
+            _check_settings_of_keras()
             has_length = steps_per_epoch is not None
             if not (has_length and callable(batches)):  # a function is called in step 4
                 batches = distribution.as_batches(batches, "batches", is_finite=not has_length)
@@ -313,15 +314,18 @@ def _report_lack_of_memory(accumulation):
         ) from error
 
 
-def _check_no_limit():
-    """Raises UserError if Keras would end training, or its epochs, early."""
+def _check_settings_of_keras():
+    """Raises UserError if Keras would end training early, or add metrics in bfloat16."""
+    if keras.config.floatx() == "bfloat16":
+        raise UserError(
+            "keras.config.floatx() is bfloat16, in which metrics cannot be added. Set it to "
+            'float32, and for 16 bits pass precision="mixed_bfloat16" to Run.'
+        )
     if keras.config.max_epochs() or keras.config.max_steps_per_epoch():
         raise UserError(
-            "Keras limits the length of training: keras.config.max_epochs() is "
-            f"{keras.config.max_epochs()}, keras.config.max_steps_per_epoch() is "
-            f"{keras.config.max_steps_per_epoch()}. A run trains all of its steps. Remove the "
-            "limits (keras.config.set_max_epochs(None), the environment variable KERAS_MAX_EPOCHS "
-            "and the like) and pass the numbers as epochs and steps_per_epoch."
+            f"Keras limits training: keras.config.max_epochs() is {keras.config.max_epochs()}, "
+            f"max_steps_per_epoch() is {keras.config.max_steps_per_epoch()}. Remove the limits, "
+            "also the environment variable KERAS_MAX_EPOCHS, and pass epochs and steps_per_epoch."
         )
 
 
