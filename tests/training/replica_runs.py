@@ -23,11 +23,13 @@ from zoo.models import Transformer, ViT
 from zoo.text.sentencepiece import train_tokenizer
 from zoo.training import distribution
 from zoo.training.augmentation import Augmentation
+from zoo.training.distribution import workers
 from zoo.training.losses import SmoothedCrossEntropy
 from zoo.training.optimizers import WarmupInverseSquareRoot, adamw, muon
 from zoo.training.trainer import Trainer
 
 token_batches.MAX_SHAPES = 2  # fewer to compile
+workers.BYTES_PER_PACK = 2**14  # so that small models have several packs of gradients
 
 STEPS_PER_EPOCH, EPOCHS = 10, 2
 SIZES = {"embed_dim": 32, "num_heads": 4, "ff_dim": 32, "dropout": 0.0}

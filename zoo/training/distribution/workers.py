@@ -3,6 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+# Gradients are summed in packs of about this size: the sum of a pack begins as soon as the backward
+# pass has computed it. PyTorch's DistributedDataParallel has the same default.
+BYTES_PER_PACK = 25 * 2**20
 _STRIDE = 1_000_003  # between the seeds of replicas: a large prime, as layers have nearby seeds
 
 
@@ -36,7 +39,8 @@ def sum_over_replicas(tensors):
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return tensors
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=BYTES_PER_PACK)
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors, options=options)
 
 
 def set_random_state(variable, state, strategy):
