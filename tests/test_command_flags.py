@@ -81,8 +81,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     "command, model, flags",
     [
-        (translate.translate, "translator", TRANSLATE),
-        (generate.generate, "generator", GENERATE),
+        pytest.param(translate.translate, "translator", TRANSLATE, marks=pytest.mark.slow),
+        pytest.param(generate.generate, "generator", GENERATE, marks=pytest.mark.slow),
         (classify.classify, "text_classifier", CLASSIFY),
         (classify.classify, "classifier", CLASSIFY),
     ],

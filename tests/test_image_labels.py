@@ -149,6 +149,7 @@ class Stopped(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_to_the_bit_with_the_same_table_only(photos, tmp_path, monkeypatch):
     """The table may be elsewhere."""
     settings = {"validation_split": 0.2, "mixup_alpha": 1.0, "label_smoothing": 0.1}

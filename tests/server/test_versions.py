@@ -174,7 +174,7 @@ class Large(Times):
         return x * self.factor + tf.reduce_mean(self.weights)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_memory_is_level_over_versions(tmp_path):
     """The weights of an old version and the programs that XLA compiled are freed."""
     folder = tmp_path / "toy"

@@ -119,8 +119,8 @@ def _add_lora(model):
     "make, settings, kinds",
     [
         (transformer, {}, 2),
-        pytest.param(transformer, {"remat": True}, 2, marks=pytest.mark.ci),
-        pytest.param(transformer, {"positions": "relative"}, 2, marks=pytest.mark.ci),
+        pytest.param(transformer, {"remat": True}, 2, marks=pytest.mark.slow),
+        pytest.param(transformer, {"positions": "relative"}, 2, marks=pytest.mark.slow),
         pytest.param(transformer, {"positions": "rotary"}, 2, marks=pytest.mark.slow),
         pytest.param(transformer, {"decoder": "ssru"}, 2, marks=pytest.mark.slow),
         pytest.param(causal_lm, {}, 1, marks=pytest.mark.slow),
@@ -157,7 +157,7 @@ def transformer_at_start(**settings):
     return transformer(**settings).get_weights()
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_model_within_a_model_of_keras_and_muon():
     """The optimizer is compiled on its own; blocks are found within other models."""
 
