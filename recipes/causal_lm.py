@@ -13,6 +13,7 @@ On two CPU cores: a perplexity of about 15 on the text of this project, in a qua
 
 import dataclasses
 import pathlib
+import zlib
 from typing import Literal
 
 from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
@@ -118,7 +119,10 @@ def main(config):
         optimizer=optimizer,
         loss=SmoothedCrossEntropy(),
         weighted_metrics=[accuracy],
-        identity={"checksum of the tokenizer": checksum(tokenizer), "training tokens": len(train)},
+        identity={
+            "checksum of the tokenizer": checksum(tokenizer),
+            "data": f"{len(train):,} tokens, checksum {zlib.crc32(train):08x}",
+        },
         finish=finish,
         per_epoch={"tokens": steps * config.batch_size * config.max_length},
     )

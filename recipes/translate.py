@@ -19,6 +19,7 @@ the results of other data.
 
 import dataclasses
 import pathlib
+import zlib
 from typing import Literal
 
 from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
@@ -365,7 +366,7 @@ def build_optimizer(config, model):
 
 def run_identity(config, translator, data):
     """What must be the same when the run is resumed, besides the settings."""
-    pairs = f"{len(data.train):,} pairs of {data.train.num_tokens:,} target tokens"
+    pairs = f"{len(data.train):,} pairs, checksum {zlib.crc32(data.train.sequences.ids):08x}"
     result = {
         "checksum of the tokenizers": checksum(
             translator.source_tokenizer, translator.target_tokenizer

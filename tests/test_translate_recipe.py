@@ -180,7 +180,7 @@ def test_fine_tuning(published, tmp_path):
 
 
 def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_path, monkeypatch):
-    """Two tokens have changed places; the data may have."""
+    """Or other pairs. Two tokens have changed places; the file of the same data may have."""
 
     def reached(*_, **__):
         raise InterruptedError
@@ -193,6 +193,14 @@ def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_pat
         config = dataclasses.replace(translate.FINE_TUNING, **paths, resume=True)
         with pytest.raises(InterruptedError):
             translate.main(config)
+    # The targets of two training pairs change places: their number and their tokens stay.
+    first, *others = parallel_text.tsv(corpus).train
+    second = next(pair for pair in others if pair[1] != first[1] and pair[0] != first[0])
+    lines = corpus.read_text().replace("\t".join(first), "\t".join([first[0], second[1]]), 1)
+    changed = lines.replace("\t".join(second), "\t".join([second[0], first[1]]), 1)
+    (tmp_path / "changed.tsv").write_text(changed)
+    with pytest.raises(UserError, match="other settings:\n  data: '"):
+        translate.main(dataclasses.replace(config, tsv=str(tmp_path / "changed.tsv")))
     vocab = json.loads((folder / "vocab.json").read_text())
     vocab[">>es<<"], vocab[">>fr<<"] = vocab[">>fr<<"], vocab[">>es<<"]
     (folder / "vocab.json").write_text(json.dumps(vocab))
