@@ -221,9 +221,15 @@ def test_a_run_is_tested_on_what_it_held_out(classifier, folder, tmp_path):
         for number in range(4, 20):
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
     settings = {"seed": 5, "data_dir": str(folder)}
-    data = labeled_images(str(folder), settings=settings)
-    held_out = image_folder(folder, seed=5).test
-    assert data.items.numbers.tolist() == held_out.numbers.tolist() and data.seed == 5
+    held_out = image_folder(folder, seed=5)
+    count = len(held_out.train.labels)
+    for settings["validation_split"], number in ((None, count), (0.5, count - round(count / 2))):
+        settings["data"] = f"{number} images, classes 0"
+        data = labeled_images(str(folder), settings=settings)
+        assert data.items.numbers.tolist() == held_out.test.numbers.tolist() and data.seed == 5
+        assert data.notes == held_out.notes
+        data = labeled_images(str(folder), settings={**settings, "data": "7 images, classes 0"})
+        assert "may have been trained on some of these images" in data.notes[-1]
     whole = labeled_images(str(folder), settings={"seed": 5, "data_dir": "other"})
     assert len(whole.items) == 35 and whole.seed is None
 

@@ -31,6 +31,7 @@ from zoo.training.image_run import checksum_of_table
 from zoo.training.run_folder import fingerprint
 
 _TEST_SET = "sacrebleu:"
+_CHANGED_IMAGES = "The model may have been trained on some of these images: {} has changed."
 
 
 class Labeled(NamedTuple):
@@ -188,7 +189,12 @@ def labeled_images(data, labels=None, data_dir=None, settings=None, problem="sin
         folder = subfolder(path, TEST)
         if folder is None and labels is None and _is_same(settings.get("data_dir"), data):
             source = image_folder(data, seed)
-            return _with_labels(source.test, source.class_names, source.notes, seed)
+            notes = source.notes
+            num_train = len(source.held_out(settings.get("validation_split"), seed).train.labels)
+            is_same = settings.get("data", "").startswith(f"{num_train:,} images")
+            if not (is_same or settings.get("train_examples")):
+                notes = (*notes, _CHANGED_IMAGES.format(data))
+            return _with_labels(source.test, source.class_names, notes, seed)
         if folder is None and subfolder(path, TRAIN):
             raise DataError(f"{path} has training images, but no folder test or val to test on.")
         if folder is None:
@@ -225,7 +231,7 @@ def _table_of_images(folder, path, settings, problem):
     source = image_table(folder, path, problem, seed)
     notes = source.notes
     if seed is None and _is_same(settings.get("labels"), path):
-        notes += (f"The model may have been trained on these images: {path} has changed.",)
+        notes += (_CHANGED_IMAGES.format(path),)
     return _with_labels(source.test, source.class_names, notes, seed)
 
 
