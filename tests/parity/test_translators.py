@@ -331,6 +331,44 @@ def test_excluded_tokens_may_have_no_probability(case, beams):
             )
 
 
+@marian
+def test_a_saved_translator_excludes_the_same_tokens(case, tmp_path):
+    """As OPUS-MT's folders do: texts, scores of several translations, and `score`."""
+    translator = case[2]
+    special = translator.special_tokens
+    before = translator.search_options
+    with contextlib.contextmanager(excluded)(case):
+        translator.search_options = {"renormalize_logits": True}
+        try:
+            zoo.save_hf(translator, tmp_path)
+            best = translator.n_best(TEXTS, n=3)
+            found = translator.score(SOURCES, TARGETS)
+        finally:
+            translator.search_options = before
+        with_padding = translator.score(SOURCES, TARGETS)
+    model = marian_model(tmp_path)
+    assert model.generation_config.renormalize_logits
+    generation = {"output_scores": True, "return_dict_in_generate": True}
+    expected = model.generate(**encoded(translator), num_return_sequences=3, **generation)
+    tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path)
+    texts = tokenizer.batch_decode(expected.sequences, skip_special_tokens=True)
+    answers = [answer for answers in best for answer in answers]
+    assert [text for text, _ in answers] == texts
+    np.testing.assert_allclose(
+        [score for _, score in answers], expected.sequences_scores, atol=1e-4
+    )
+    sums = []
+    for source, target in translator._pairs(SOURCES, TARGETS):
+        inputs = torch.tensor([source]), torch.tensor([[special.start, *target[:-1]]])
+        with torch.no_grad():
+            logits = model(input_ids=inputs[0], decoder_input_ids=inputs[1]).logits[0]
+        logits[:, special.pad] = -np.inf
+        log_probs = torch.log_softmax(logits, dim=-1)[range(len(target)), target]
+        sums.append(float(log_probs.sum()))
+    np.testing.assert_allclose(found, sums, atol=1e-3)
+    assert not np.allclose(with_padding, sums, atol=0.1)
+
+
 @two
 def test_a_given_beginning(case, beams=4):
     translator, prefix = case[2], TEXTS[1].split()[0]

@@ -49,6 +49,14 @@ def test_saved_and_loaded(saved):
     assert answers(loaded) == answers(task)
 
 
+def test_a_model_that_was_not_called_is_built(saved):
+    task = zoo.load(saved[1])
+    weights = task.model.get_weights()
+    task.model = type(task.model).from_config(task.model.get_config())
+    task.model.set_weights(weights)
+    assert answers(task) == answers(saved[0])
+
+
 def test_info_is_json(saved, capsys):
     task, folder = saved
     assert main(["info", str(folder)]) == 0

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from zoo.decoding import Hypotheses, SpecialTokens
 from zoo.errors import CheckpointError, TaskError, as_number, check_tensorflow
 from zoo.files import as_new_path, as_path, check_archive, read_json, stored_config
+from zoo.models.base import ZooModel
 from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.weight_names import check_size, check_weights
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
@@ -70,6 +71,8 @@ class Task:
     @model.setter
     def model(self, model):
         self.check_model(model)
+        if isinstance(model, ZooModel) and not model.built:
+            model.build()
         self._model = model
         self.engine = None  # it computes the old model
         self._drop_functions()
