@@ -1,6 +1,6 @@
-"""Every argument of a layer's constructor changes what is computed, or is refused: none is silent.
+"""Every argument of a constructor changes what is computed, or is refused: none is silent.
 
-The layers are those of `tests/contracts.py`, in which no argument has its default. Each
+The layers and models are those of `tests/contracts.py`, in which no argument has its default. Each
 argument in turn gets its default, or another value if it has none.
 """
 
@@ -19,14 +19,24 @@ from zoo.layers.config import ConfigMixin
 
 pytestmark = pytest.mark.slow
 
-# Arguments that change nothing in a case, and why.
-WITHOUT_EFFECT = {("LearnedPositions", "interpolation"): "of images of another size: tests/models"}
+OTHER_IMAGES = np.random.default_rng(1).normal(size=(1, 12, 8, 3)).astype("float32")
+# Arguments that change nothing in a case, or in any, and why.
+ANYWHERE = {
+    "remat": "the same numbers, in less memory",
+    "max_length": "also the limit of tasks, if positions are not learned",
+}
+NO_LEARNED_POSITIONS = "only learned positions are of class tokens, and are resized"
+OTHERS = ("vit", "vit, rotary positions", "vit, class token")  # without learned positions
+WITHOUT_EFFECT = {(name, "prefix_positions"): NO_LEARNED_POSITIONS for name in OTHERS}
+WITHOUT_EFFECT |= {(name, "interpolation"): NO_LEARNED_POSITIONS for name in OTHERS}
+WITHOUT_EFFECT["vit, class token", "normalize_pooled"] = "the head reads a normalized token, too"
+WITHOUT_EFFECT["LearnedPositions", "interpolation"] = "of another grid, as of the model vit"
 PLACES = np.arange(30, dtype="int32")[None]
 INPUTS = {"RelativePositions": [PLACES, PLACES]}  # some of them far apart
 
 
 def numbers(cls, config, inputs):
-    """What a new layer computes, before and after its weights are moved."""
+    """What a new layer or model computes, before and after its weights are moved."""
     keras.utils.set_random_seed(0)
     layer = cls.from_config(config)
     found = [layer(*inputs)]
@@ -34,6 +44,8 @@ def numbers(cls, config, inputs):
     contracts.shake(layer)
     for training in (False, True):
         found.append(layer(*inputs, training=training))
+    if layer.name == "vit":
+        found.append(layer(OTHER_IMAGES))
     return [contracts.numpy(array) for array in found]
 
 
@@ -57,7 +69,7 @@ def check_arguments(name, case):
         value = parameter.default
         if value is inspect.Parameter.empty:
             value = another(config[argument])
-        if value == config[argument]:
+        if value == config[argument] or argument in ANYWHERE:
             continue
         try:
             found = numbers(cls, {**config, argument: value}, inputs)
@@ -78,6 +90,11 @@ def is_equal(some, others):
 @pytest.mark.parametrize("name", LAYERS)
 def test_arguments_of_layers(name):
     check_arguments(name, LAYERS[name])
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "no head" not in name])
+def test_arguments_of_models(name):
+    check_arguments(name, MODELS[name])
 
 
 @pytest.mark.parametrize("wrong", ["no", "False", 1, 0, None])

@@ -249,7 +249,8 @@ def look(trainer, seen, arguments):
     first = next(iter(batches))
     seen["batch"] = digest(first)
     seen["validation"] = digest(next(iter(arguments["validation_data"].whole())))
-    seen["lengths"] = [arguments[name] for name in ("epochs", "steps_per_epoch", "validation_freq")]
+    lengths = ("epochs", "steps_per_epoch", "validation_freq", "accumulation")
+    seen["lengths"] = [arguments[name] for name in lengths]
     model = trainer.model
     seen["weights"] = digest([variable.numpy() for variable in model.weights])
     seen["trainable"] = [variable.path for variable in model.trainable_variables]
@@ -263,7 +264,7 @@ def look(trainer, seen, arguments):
     for loss in keras.tree.flatten(trainer.loss):
         seen["loss"] = digest(loss(labels, logits, sample_weight=weights))
     seen["optimizer"] = str({**trainer.optimizer.get_config(), "name": ""})
-    seen["jit_compile"] = str(trainer.jit_compile)
+    seen["jit_compile"] = str(trainer._uses_xla)
     for callback in arguments["callbacks"]:
         plain = (int, float, str, bool, tuple, list, type(None))
         for name, value in vars(callback).items():
@@ -283,6 +284,7 @@ def looked(monkeypatch, tmp_path):
     def finish(folder, task, *others, **named):
         seen["task"] = json.dumps(task.description(), default=str)
         seen["report"] = str([x for x in others if isinstance(x, str)])
+        seen["test"] = str([x.test for x in others if isinstance(getattr(x, "test", None), list)])
 
     def without_augmentation(*data, augment, min_crop_area, **options):
         """Building the graph takes seconds; `test_augmentation` is about what it computes."""

@@ -113,6 +113,13 @@ def test_no_argument_has_its_default(model, build, settings):
     assert all(settings[name] != p.default for name, p in arguments.items())
 
 
+@pytest.mark.parametrize("pad_id", [None, "4", 1.5, [4], True])
+@pytest.mark.parametrize("name", ["transformer", "text_classifier"])
+def test_the_padding_token_is_an_integer(name, pad_id):
+    with pytest.raises(UserError, match="pad_id must be"):
+        shallow(CASES[name], pad_id=pad_id).make()
+
+
 @each_model
 def test_help_describes_every_argument(model, build, settings):
     """Each has a line such as ``    num_heads: number of attention heads.``"""

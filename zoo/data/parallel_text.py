@@ -7,6 +7,8 @@ are in the same part. Training pairs with the case-folded target of a held-out p
 A function raises `DataError` if the data cannot be read or have too few pairs.
 """
 
+import os
+
 from zoo.data.tables import read_table
 from zoo.data.text_rows import divided, read_lines
 from zoo.data.tfds_data import prepared_builder, supervised_examples
@@ -79,6 +81,6 @@ def tfds_pairs(name, data_dir=None, seed=0):
     return divided(name, _HELD_OUT, seed, train, valid, test, apart=True)
 
 
-def tfds_version(name, data_dir=None):
-    """Returns the full name of a data set of TensorFlow Datasets, with its version."""
-    return prepared_builder(name, data_dir).info.full_name
+def tfds_info(name, data_dir=None):
+    """Returns the path of the file that describes a prepared data set of TensorFlow Datasets."""
+    return os.path.join(prepared_builder(name, data_dir).data_path, "dataset_info.json")

@@ -65,7 +65,7 @@ def _key(settings):
     """Everything that the selected sentence pairs depend on, for the key of the cache."""
     key = [settings.dataset, settings.seed]
     if settings.dataset not in (None, "phrasebook"):
-        key.append(parallel_text.tfds_version(settings.dataset, settings.data_dir))
+        key.append(file_key(parallel_text.tfds_info(settings.dataset, settings.data_dir)))
     paths = [settings.tsv]
     for source, target in _files(settings):
         paths += [source, target]
