@@ -48,7 +48,7 @@ class Run:
     Attributes:
         settings: the settings. Their precision "auto" is resolved: to the precision of the resumed
             run, or else to the one that was measured to be faster.
-        path: absolute path of the run directory.
+        path: path of the run directory.
         strategy: `tf.distribute.Strategy`.
         is_chief: whether this worker prints and writes the run directory.
     """
@@ -58,8 +58,8 @@ class Run:
         settings = dataclasses.replace(settings or RunSettings(), **fields)
         self.strategy = distribution.choose(settings.strategy, settings.devices)
         self.is_chief = distribution.is_chief(self.strategy)
-        # absolute, as a script may change the working directory before it calls `train`
-        self.path = as_new_path(settings.out or f"runs/{name}").absolute()
+        self.path = as_new_path(settings.out or f"runs/{name}")
+        self._absolute_path = self.path.absolute()
         if self.is_chief:
             with distribution.tell_failure():
                 check_folder(self.path, settings.overwrite, settings.resume)
@@ -137,6 +137,8 @@ class Run:
         with distribution.tell_failure():
             # 1. Check the data, before anything is written.
             _check_settings_of_keras()
+            if self.path.absolute() != self._absolute_path:  # a script changed its directory
+                self.path = self._absolute_path
             has_length = steps_per_epoch is not None
             if not (has_length and callable(batches)):  # a function is called in step 4
                 batches = distribution.as_batches(batches, "batches", is_finite=not has_length)
