@@ -94,6 +94,7 @@ def test_configurations_that_do_not_fit(kind, changed, message, tmp_path):
     [
         ("gpt2", "merges.txt", None, "contains no merges.txt"),
         ("gpt2", "vocab.json", None, "contains no vocab.json and no tokenizer.json"),
+        ("gpt2", "tokenizer_config.json", {"add_eos_token": True}, "add_eos_token=True is not"),
         ("bert", "vocab.txt", None, "contains no vocab.txt and no tokenizer.json"),
         ("bert", "model.safetensors", None, "contains no weights"),
         *(

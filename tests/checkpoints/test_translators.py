@@ -143,6 +143,34 @@ def test_a_language_code_after_the_text_is_refused(tmp_path):
         zoo.load(tmp_path, src_lang="en_XX", tgt_lang="es_XX")
 
 
+@pytest.mark.parametrize(
+    "key, value",
+    [("eos_token", {"content": "a"}), ("unk_token", "a"), ("sp_model_kwargs", {"alpha": 0.1})],
+)
+@pytest.mark.parametrize("name", ["marian", "m2m100"])
+def test_other_settings_of_tokenizers_are_refused(name, key, value, tmp_path):
+    write, options = CASES[name]
+    write(tmp_path)
+    write_json(tmp_path / "tokenizer_config.json", {key: value})
+    with pytest.raises(CheckpointError, match=f"tokenizer_config.json: {key}="):
+        zoo.load(tmp_path, **options)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_special_tokens_without_an_id_are_named(name, tmp_path):
+    write, options = CASES[name]
+    write(tmp_path)
+    known = {"eos_token": {"content": "</s>"}, "unk_token": "<unk>", "sp_model_kwargs": {}}
+    known["additional_special_tokens"] = ["<unk>", {"content": "</s>"}]
+    write_json(tmp_path / "special_tokens_map.json", known)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        zoo.load(tmp_path, **options)
+    write_json(tmp_path / "tokenizer_config.json", {"extra_special_tokens": {"name": "<x>"}})
+    with pytest.warns(UserWarning, match=r"extra_special_tokens that are not .* \['<x>'\]"):
+        zoo.load(tmp_path, **options)
+
+
 TWICE = 2 * spm(["the cat", "a dog"], "char")  # is a protocol buffer as well
 FILES = ("source.spm", "target.spm", "vocab.json")
 

@@ -8,6 +8,7 @@ import pytest
 transformers = pytest.importorskip("transformers", reason="needs the library transformers")
 torch = pytest.importorskip("torch")
 
+import functools  # noqa: E402
 import json  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -26,6 +27,7 @@ VIT = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "ima
 VIT |= {"patch_size": 4, "initializer_range": 0.4, "num_labels": 5}
 DINOV2 = {**VIT, "mlp_ratio": 2}
 VIT |= {"intermediate_size": 40}
+NLLB = {"src_lang": "eng_Latn", "tgt_lang": "spa_Latn"}
 CASES = {
     "BertForSequenceClassification": {**BERT, "num_labels": 5},
     "GPT2LMHeadModel": GPT2,
@@ -34,6 +36,7 @@ CASES = {
     "Dinov2Model": DINOV2,
     "MarianMTModel": (write_marian, {}),
     "M2M100ForConditionalGeneration": (write_m2m100, {"src_lang": "en", "tgt_lang": "es"}),
+    "M2M100ForConditionalGeneration, NLLB": (functools.partial(write_m2m100, is_nllb=True), NLLB),
     "MBartForConditionalGeneration": (write_mbart50, {"src_lang": "en_XX", "tgt_lang": "es_XX"}),
 }
 ACTIVATIONS = {"hidden_act", "activation_function"}
@@ -56,10 +59,10 @@ def another(name, value):
     return 1 if value is None else "another"
 
 
-def theirs(name, folder):
+def theirs(cls, folder):
     """The outputs of transformers; None if it does not take the config."""
     try:
-        model = getattr(transformers, name).from_pretrained(folder).eval()
+        model = cls.from_pretrained(folder).eval()
         with torch.no_grad():
             if model.main_input_name == "pixel_values":
                 found = model(torch.tensor(PIXELS.transpose(0, 3, 1, 2)))
@@ -92,7 +95,7 @@ def is_close(one, other):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
 def test_keys_of_config(name, tmp_path):
-    cls = getattr(transformers, name)
+    cls = getattr(transformers, name.partition(",")[0])
     options = {}
     if isinstance(CASES[name], tuple):
         write_folder, options = CASES[name]
@@ -103,14 +106,14 @@ def test_keys_of_config(name, tmp_path):
         write(tmp_path, cls(cls.config_class(**CASES[name])), tokenizer())
     path = tmp_path / "config.json"
     published = json.loads(path.read_text())
-    default = theirs(name, tmp_path)
+    default = theirs(cls, tmp_path)
     assert is_close(default, ours(tmp_path, options))
     changing = []
     for key, value in {**cls.config_class(**published).to_dict(), **published}.items():
         if key in NOT_COMPARED or isinstance(value, (list, dict)):
             continue
         path.write_text(json.dumps({**published, key: another(key, value)}))
-        expected = theirs(name, tmp_path)
+        expected = theirs(cls, tmp_path)
         found = ours(tmp_path, options)
         if expected is not None and found is not None:
             assert is_close(expected, found), key

@@ -141,6 +141,29 @@ def check_counterparts(kind, model, required, others):
         raise CheckpointError(f"transformers' {kind} has no counterpart of {', '.join(wrong)}.")
 
 
+def tokenizer_settings(folder):
+    """Reads tokenizer_config.json and special_tokens_map.json; tokens are str."""
+    check_downloaded(folder, "tokenizer_config.json")
+    settings = read_json(folder / "special_tokens_map.json", {})
+    settings |= read_json(folder / "tokenizer_config.json", {})
+    return {name: _as_text(value) for name, value in settings.items()}
+
+
+def _as_text(token):
+    return token["content"] if isinstance(token, dict) and "content" in token else token
+
+
+def warn_unknown_tokens(folder, settings, vocab):
+    """Warns of special tokens in `tokenizer_settings` that are not in the vocabulary."""
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        tokens = settings.get(name) or ()
+        tokens = tokens.values() if isinstance(tokens, dict) else tokens
+        unknown = [token for token in map(_as_text, tokens) if token not in vocab]
+        if unknown:
+            text = f"{folder}: {name} that are not in the vocabulary are read as text: {unknown}."
+            warnings.warn(text, stacklevel=3)
+
+
 def warn_ignored(path, settings, names):
     """Warns that the settings with these names are ignored."""
     if names:
@@ -181,6 +204,8 @@ def preprocessing(folder, config, size):
     image_size = resize if isinstance(resize, tuple) else (resize, resize)
     if settings["do_center_crop"]:
         image_size = _size(path, settings["crop_size"])
+        if isinstance(image_size, int):
+            raise CheckpointError(f"{path}: crop_size={settings['crop_size']} is not supported.")
         if np.any(np.less(resize, image_size)):
             raise CheckpointError(f"{path}: crop_size {image_size} is larger than size {resize}.")
     return ImagePreprocessing(

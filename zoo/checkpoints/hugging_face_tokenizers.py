@@ -7,7 +7,12 @@ precedence.
 
 import json
 
-from zoo.checkpoints.hugging_face_config import check_downloaded, check_settings, read_json
+from zoo.checkpoints.hugging_face_config import (
+    check_settings,
+    read_json,
+    tokenizer_settings,
+    warn_unknown_tokens,
+)
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError, needed
 from zoo.files import read_text
@@ -37,7 +42,8 @@ def byte_level_bpe(folder, vocab_size):
     `vocab_size` is the number of tokens of the model. Ids that are not in the files get names such
     as "[unused 7]" and are never used.
     """
-    config = _tokenizer_config(folder)
+    config = tokenizer_settings(folder)
+    check_settings(folder / "tokenizer_config.json", config, {"add_eos_token": False})
     content = _content(folder, "vocab.json", _read_gpt2)
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
     vocab, control = _with_control(folder, content, config, names)
@@ -63,7 +69,7 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
     With `lower_case`, texts are lowercased even if the tokenizer does not do so; accents are then
     stripped only if its strip_accents is true. For `vocab_size` see `byte_level_bpe`.
     """
-    config = _tokenizer_config(folder)
+    config = tokenizer_settings(folder)
     if not (folder / _FILE).is_file():
         check_settings(folder / "tokenizer_config.json", config, _BERT_SETTINGS)
     content = _content(folder, "vocab.txt", _read_bert)
@@ -184,17 +190,6 @@ def _create(content, vocab, control, vocab_size):
     return LibraryTokenizer(json.dumps(content))
 
 
-def _tokenizer_config(folder):
-    """Reads tokenizer_config.json and special_tokens_map.json; tokens are str."""
-    check_downloaded(folder, "tokenizer_config.json")
-    config = read_json(folder / "special_tokens_map.json", {})
-    config |= read_json(folder / "tokenizer_config.json", {})
-    return {
-        key: value["content"] if isinstance(value, dict) and "content" in value else value
-        for key, value in config.items()
-    }
-
-
 def _with_control(folder, content, config, names):
     """Returns the vocabulary with its special tokens, and the special tokens."""
     added = content["added_tokens"] or [
@@ -212,6 +207,7 @@ def _with_control(folder, content, config, names):
             f"{folder}: the added token {texts[0]!r} is text, which is not supported."
         )
     vocab = content["model"]["vocab"] | {token["content"]: token["id"] for token in added}
+    warn_unknown_tokens(folder, config, vocab)
     control = [token["content"] for token in added]
     control += [config.get(name) or token for name, token in names.items()]
     return vocab, tuple(token for token in dict.fromkeys(control) if token in vocab)

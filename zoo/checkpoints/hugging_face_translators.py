@@ -2,10 +2,10 @@
 
 import re
 
-from zoo.checkpoints import mapping
+from zoo.checkpoints import hugging_face_config, mapping
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.generation_config import search_settings
-from zoo.checkpoints.hugging_face_config import activation
+from zoo.checkpoints.hugging_face_config import activation, check_settings
 from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
 from zoo.errors import CheckpointError, TokenizerError
 from zoo.layers import SinusoidalPositions
@@ -17,6 +17,9 @@ SHARED = "model.shared.weight"
 SOURCE = "model.encoder.embed_tokens.weight"
 TARGET = "model.decoder.embed_tokens.weight"
 OUTPUT = "lm_head.weight"
+# Other values are not supported. With legacy_behaviour, NLLB's language code follows the text.
+_TOKENIZER = {"eos_token": "</s>", "unk_token": "<unk>", "sp_model_kwargs": {}}
+_TOKENIZER |= {"legacy_behaviour": False}
 _ENCODER = "model.encoder.layers.{i}"
 _DECODER = "model.decoder.layers.{i}"
 
@@ -117,6 +120,13 @@ def _stored_name(tensors, names):
         if name in tensors:
             return name
     return names[0]
+
+
+def tokenizer_settings(folder):
+    """Reads tokenizer_config.json and special_tokens_map.json of SentencePiece models."""
+    settings = hugging_face_config.tokenizer_settings(folder)
+    check_settings(folder / "tokenizer_config.json", settings, _TOKENIZER)
+    return settings
 
 
 def sinusoidal_positions(embed_dim, offset=0):

@@ -1,7 +1,7 @@
 """Hugging Face's folders of M2M100, NLLB and mBART-50 (transformers: models/m2m_100 and mbart)."""
 
 from zoo.checkpoints import hugging_face_translators as translators
-from zoo.checkpoints.hugging_face_config import check_downloaded, check_settings, read_json
+from zoo.checkpoints.hugging_face_config import read_json, warn_unknown_tokens
 from zoo.checkpoints.languages import M2M100, MBART50, NLLB, WMT21
 from zoo.checkpoints.mapping import changed, same
 from zoo.decoding import SpecialTokens
@@ -22,13 +22,11 @@ POSITIONS = {  # the first two rows are not used
 
 def load(folder, config, tensors, options):
     """Loads a translator; options are `src_lang`, `tgt_lang`, arguments of `zoo.transformer`."""
-    check_downloaded(folder, "tokenizer_config.json")
-    saved = read_json(folder / "tokenizer_config.json", {})
-    # With legacy_behaviour, NLLB's language code follows the text.
-    check_settings(folder / "tokenizer_config.json", saved, {"legacy_behaviour": False})
+    saved = translators.tokenizer_settings(folder)
     source_language = options.pop("src_lang", saved.get("src_lang"))
     target_language = options.pop("tgt_lang", saved.get("tgt_lang"))
     shared_tokenizer, codes = _tokenizer(folder, config, saved)
+    warn_unknown_tokens(folder, saved, shared_tokenizer.vocab)
     source = translators.language_id(folder, "src_lang", source_language, codes)
     target = translators.language_id(folder, "tgt_lang", target_language, codes)
     is_mbart = config["model_type"] == "mbart"

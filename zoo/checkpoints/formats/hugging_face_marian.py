@@ -4,8 +4,8 @@ from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints.hugging_face_config import (
     ACTIVATION_NAMES,
     check_counterparts,
-    check_downloaded,
     read_json,
+    warn_unknown_tokens,
 )
 from zoo.checkpoints.mapping import collect, same
 from zoo.decoding import SpecialTokens
@@ -28,8 +28,7 @@ POSITIONS = {"layout": "halves", "max_wavelength": 10000.0, "offset": 0}
 
 def load(folder, config, tensors, options):
     """Loads a translator; options are `tgt_lang` and arguments of `zoo.transformer`."""
-    check_downloaded(folder, "tokenizer_config.json")
-    saved = read_json(folder / "tokenizer_config.json", {})
+    saved = translators.tokenizer_settings(folder)
     language = options.pop("tgt_lang", saved.get("tgt_lang"))
     model = translators.build(
         tensors,
@@ -44,6 +43,7 @@ def load(folder, config, tensors, options):
     target_vocab = read_json(folder / "target_vocab.json", None if are_separate else source_vocab)
     source = _tokenizer(folder / "source.spm", source_vocab, model.source_vocab_size)
     target = _tokenizer(folder / "target.spm", target_vocab, model.target_vocab_size)
+    warn_unknown_tokens(folder, saved, source_vocab)
     if language is not None:
         codes = {token[2:-2]: id for token, id in source_vocab.items() if token[:2] == ">>"}
         code = translators.language_id(folder, "tgt_lang", language, codes)
