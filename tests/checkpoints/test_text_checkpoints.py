@@ -122,7 +122,8 @@ def test_files_that_cannot_be_used(kind, name, changed, message, tmp_path):
     if changed is None:
         path.unlink()
     else:
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+        settings = json.loads(path.read_text()) if path.is_file() else {}
+        path.write_text(json.dumps({**settings, **changed}))
     with pytest.raises(CheckpointError, match=message):
         zoo.load(path.parent)
 
