@@ -223,7 +223,8 @@ def test_a_run_is_tested_on_what_it_held_out(classifier, folder, tmp_path):
     settings = {"seed": 5, "data_dir": str(folder)}
     held_out = image_folder(folder, seed=5)
     count = len(held_out.train.labels)
-    for settings["validation_split"], number in ((None, count), (0.5, count - round(count / 2))):
+    for validation_split, number in ((None, count), (0.5, count - round(count / 2))):
+        settings["validation_split"] = validation_split
         settings["data"] = f"{number} images, classes 0"
         data = labeled_images(str(folder), settings=settings)
         assert data.items.numbers.tolist() == held_out.test.numbers.tolist() and data.seed == 5
@@ -280,17 +281,15 @@ def test_the_data_of_training_are_named(classifier, folder, tmp_path):
     text.write_text("The cat sat on the mat.\n" * 4)
     texts = tmp_path / "texts.tsv"
     texts.write_text("".join(f"ant\t{n} the cat\n" for n in range(4)))
-    generator, translator, texts_of_classes = (
-        small_generator(),
-        small_translator(),
-        small_text_classifier(),
-    )
+    generator = small_generator()
+    translator = small_translator()
+    text_classifier = small_text_classifier()
     generator.settings = {"text": [str(tmp_path / "other.txt"), str(text)]}
     translator.settings = {"source": str(text)}
-    texts_of_classes.settings = {"tsv": str(texts), "seed": 0, "data": "3 texts, checksum 0"}
+    text_classifier.settings = {"tsv": str(texts), "seed": 0, "data": "3 texts, checksum 0"}
     assert zoo.evaluate(generator, text)["notes"][0] == line.format(text)
     assert zoo.evaluate(translator, text, target=text)["notes"][0] == line.format(text)
-    other, scores = zoo.evaluate([small_text_classifier(), texts_of_classes], texts)
+    other, scores = zoo.evaluate([small_text_classifier(), text_classifier], texts)
     assert other["notes"] == [] and scores["notes"] == [line.format(texts)]
 
 

@@ -27,7 +27,8 @@ def as_path(path):
 
 def as_new_path(path):
     """Like `as_path`, for what is written; raises `UserError` for a URL, such as "s3://bucket"."""
-    if re.match(r"[a-z0-9+.-]{2,}:/", os.fspath(path), re.IGNORECASE):  # or a folder "s3:"
+    # One slash, as `pathlib.Path` makes of two; two characters, as C:/ is a drive of Windows.
+    if re.match(r"[a-z0-9+.-]{2,}:/", os.fspath(path), re.IGNORECASE):
         raise UserError(f"{path} is a URL. Pass the path of a local folder.")
     return as_path(path)
 

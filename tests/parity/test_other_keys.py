@@ -243,11 +243,12 @@ def test_keys_of_preprocessor_config(family, tmp_path):
             continue
         for value in IMAGE_VALUES:
             settings = {**published, key: value}
-            found, own = theirs(settings), ours(settings)
+            found = theirs(settings)
+            own = ours(settings)
             if found is None or own is None or not np.isfinite(found).all():
                 continue
             atol = 1.01 / 255 / 0.1  # one level of 255: both round to whole levels
             np.testing.assert_allclose(own, found, atol=atol, err_msg=f"{key}={value}")
             if found.shape != expected.shape or np.abs(found - expected).max() > 0.1:
                 changing.append(key)
-    assert {"do_normalize", "size", "image_mean"} <= {*changing}
+    assert {"do_normalize", "size", "image_mean"} <= set(changing)

@@ -359,9 +359,10 @@ def test_a_saved_translator_excludes_the_same_tokens(case, tmp_path):
     )
     sums = []
     for source, target in translator._pairs(SOURCES, TARGETS):
-        inputs = torch.tensor([source]), torch.tensor([[special.start, *target[:-1]]])
+        inputs = {"input_ids": torch.tensor([source])}
+        inputs["decoder_input_ids"] = torch.tensor([[special.start, *target[:-1]]])
         with torch.no_grad():
-            logits = model(input_ids=inputs[0], decoder_input_ids=inputs[1]).logits[0]
+            logits = model(**inputs).logits[0]
         logits[:, special.pad] = -np.inf
         log_probs = torch.log_softmax(logits, dim=-1)[range(len(target)), target]
         sums.append(float(log_probs.sum()))

@@ -206,7 +206,7 @@ TOLERANCES = {"vit_float16": 2e-3, "vit_bfloat16": 1e-2}
 def test_replicas_train_to_the_same(trained):
     """Losses and accuracies of training and validation, and weights after 20 steps.
 
-    Token batches do not divide, and gradients are accumulated over two of different shapes.
+    Batches of tokens do not divide evenly, and each replica computes its rows in two parts.
     """
     assert_equal(trained(1, 1, FAST), trained(1, 2, FAST), "translation")
 

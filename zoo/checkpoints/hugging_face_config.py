@@ -142,7 +142,10 @@ def check_counterparts(kind, model, required, others):
 
 
 def tokenizer_settings(folder):
-    """Reads tokenizer_config.json and special_tokens_map.json; tokens are str."""
+    """Reads special_tokens_map.json and tokenizer_config.json, which takes precedence.
+
+    Special tokens are str, also those that the files describe by a dict.
+    """
     check_downloaded(folder, "tokenizer_config.json")
     settings = read_json(folder / "special_tokens_map.json", {})
     settings |= read_json(folder / "tokenizer_config.json", {})
@@ -154,7 +157,7 @@ def _as_text(token):
 
 
 def warn_unknown_tokens(folder, settings, vocab):
-    """Warns of special tokens in `tokenizer_settings` that are not in the vocabulary."""
+    """Warns of special tokens in `settings` that are not in the vocabulary."""
     for name in ("additional_special_tokens", "extra_special_tokens"):
         tokens = settings.get(name) or ()
         tokens = tokens.values() if isinstance(tokens, dict) else tokens

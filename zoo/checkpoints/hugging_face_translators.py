@@ -18,8 +18,12 @@ SOURCE = "model.encoder.embed_tokens.weight"
 TARGET = "model.decoder.embed_tokens.weight"
 OUTPUT = "lm_head.weight"
 # Other values are not supported. With legacy_behaviour, NLLB's language code follows the text.
-_TOKENIZER = {"eos_token": "</s>", "unk_token": "<unk>", "sp_model_kwargs": {}}
-_TOKENIZER |= {"legacy_behaviour": False}
+_TOKENIZER = {
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+    "sp_model_kwargs": {},
+    "legacy_behaviour": False,
+}
 _ENCODER = "model.encoder.layers.{i}"
 _DECODER = "model.decoder.layers.{i}"
 
@@ -123,7 +127,7 @@ def _stored_name(tensors, names):
 
 
 def tokenizer_settings(folder):
-    """Reads tokenizer_config.json and special_tokens_map.json of SentencePiece models."""
+    """As in `hugging_face_config`; raises `CheckpointError` for settings that are not supported."""
     settings = hugging_face_config.tokenizer_settings(folder)
     check_settings(folder / "tokenizer_config.json", settings, _TOKENIZER)
     return settings

@@ -32,7 +32,7 @@ from zoo.data.worker_batches import (
 )
 from zoo.errors import UserError
 
-GROUP_SIZE = 16  # consecutive rows that one worker augments together
+GROUP_SIZE = 16  # consecutive rows that are augmented together
 
 
 class BatchRows(NamedTuple):
@@ -89,7 +89,7 @@ def training_batches(
         first_step: step of the first batch, counted from the beginning of the run.
         min_crop_area: see `random_resized_crop`; no such crops by default.
         on_device: whether images are augmented by the device that trains on them, and not by the
-            CPU. Each replica must have whole groups of `GROUP_SIZE` rows.
+            CPU. With several replicas, each must have whole groups of `GROUP_SIZE` rows.
 
     Returns:
         `WorkerBatches` of (images uint8 [B, H, W, C], soft labels float32 [B, K], weights float32
@@ -99,6 +99,7 @@ def training_batches(
     steps = steps_per_epoch(images, batch_size)
 
     def augmented(inputs, labels):
+        """Returns the images and the labels of rows, whose inputs are those of `update`."""
         if augment is None:
             return inputs["pixels"], labels
         rows = BatchRows(inputs["row"], batch_size)
@@ -201,7 +202,8 @@ class _WorkerRows:
         """
         share_weights = ShareWeights.of_update(weights, self._batch_size, total_weight)
         places = np.searchsorted(self.indices, self._split_rows)
-        return (split((inputs, labels, share_weights), places, self._is_real),)
+        batch = split((inputs, labels, share_weights), places, self._is_real)
+        return (batch,)
 
 
 def _seed(seed, step):

@@ -43,7 +43,7 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0):
         pairs: `zoo.data.token_store.TokenExamples`.
         tokens_per_batch: maximum number of rows times padded length, for source and target each.
         seed: seed of the order.
-        first_step: first update, counted from the beginning of the run.
+        first_step: step of the first batch, counted from the beginning of the run.
 
     Returns:
         `WorkerBatches` of the outputs of `pairs.batch`.
@@ -57,22 +57,22 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0):
     def places(step):
         """The bucket of a batch, and the places of its pairs."""
         epoch = step // steps
-        start, end, last_bucket = tf.unstack(
-            tf.gather(plan.spans, shuffled(step % steps, steps, seed, epoch))
-        )
+        span = tf.gather(plan.spans, shuffled(step % steps, steps, seed, epoch))
+        start, end, bucket_of_batch = tf.unstack(span)
         places = tf.range(start, end)
         bucket = tf.searchsorted(plan.ends, places, side="right")
         sizes = tf.gather(np.diff(plan.ends, prepend=0), bucket)
         starts = tf.gather(plan.ends, bucket) - sizes
-        return last_bucket, starts + shuffled(places - starts, sizes, seed, epoch)
+        return bucket_of_batch, starts + shuffled(places - starts, sizes, seed, epoch)
 
     def batch(bucket, places):
         return pairs.batch(pairs.shortest_first[places], plan.shapes[bucket])
 
-    # attention takes the most memory for the longest pairs, those of the last span
-    longest = int(tf.argmax(shuffled(tf.range(steps, dtype=tf.int64), steps, seed, 0)))
-    each = tf.data.Dataset.counter(first_step).map(places)
-    return split_batches(computed(each, batch, pairs.signature), largest_step=longest)
+    # Attention takes the most memory for the longest pairs, which are in the last span.
+    order = shuffled(tf.range(steps, dtype=tf.int64), steps, seed, epoch=0)
+    largest_step = int(tf.argmax(order))
+    batches = computed(tf.data.Dataset.counter(first_step).map(places), batch, pairs.signature)
+    return split_batches(batches, largest_step=largest_step)
 
 
 def evaluation_batches(pairs, tokens_per_batch):
@@ -100,7 +100,7 @@ def steps_per_epoch(pairs, tokens_per_batch):
 
 
 def shuffled(numbers, sizes, seed, epoch):
-    """Permutes each number, int64 [n], among those below its size; `sizes` is int or int64 [n]."""
+    """Permutes each number, int64 [] or [n], among those below its size, an int or int64 [n]."""
     seeds = tf.stack([tf.constant(seed, tf.int64), tf.cast(epoch, tf.int64)])
     return tf.random.experimental.index_shuffle(numbers, seeds, tf.cast(sizes, tf.int64) - 1)
 

@@ -173,8 +173,17 @@ def split_batches(updates, num_batches=None, largest_step=None):
 
 
 def in_parts(share, number):
-    """Divides a share (inputs, labels, `ShareWeights`) into a list of shares of the same update."""
-    is_real = share[2].is_real
+    """Divides a share into parts that are shares of the same update.
+
+    Args:
+        share: (inputs, labels, `ShareWeights`).
+        number: number of parts, which may be greater than the number of rows.
+
+    Returns:
+        A list of shares with the same number of rows, of which the last may be repeated.
+    """
+    _, _, share_weights = share
+    is_real = share_weights.is_real
     size = is_real.shape[0]
     if size is None:
         size = tf.shape(is_real)[0]

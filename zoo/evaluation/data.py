@@ -44,7 +44,7 @@ class Labeled(NamedTuple):
         class_names: None if the class numbers are those of the model.
         notes: lines about what is not used.
         seed: the seed by which the items were held out of training data, if they were.
-        path: the file or folder that has these items, if they were not held out.
+        path: the file or folder with these items; None if they are what a run held out.
     """
 
     items: Images | list[str]
@@ -56,13 +56,13 @@ class Labeled(NamedTuple):
 
 
 def is_of_training(path, settings):
-    """Whether a file or folder is, or is in, one that a run was trained on, by its settings."""
+    """Whether a run with these settings was trained on a file or folder, or on one that has it."""
     folder = settings.get("data_dir")
     if folder is not None:
         folder = class_parent(folder) or folder
     paths = [folder, settings.get("tsv"), settings.get("source"), *settings.get("text", ())]
     path = pathlib.Path(os.path.realpath(path))
-    return any(path.is_relative_to(os.path.realpath(known)) for known in paths if known)
+    return any(path.is_relative_to(os.path.realpath(one)) for one in paths if one)
 
 
 def model_labels(data, class_names):
@@ -188,13 +188,7 @@ def labeled_images(data, labels=None, data_dir=None, settings=None, problem="sin
     if path.is_dir():
         folder = subfolder(path, TEST)
         if folder is None and labels is None and _is_same(settings.get("data_dir"), data):
-            source = image_folder(data, seed)
-            notes = source.notes
-            num_train = len(source.held_out(settings.get("validation_split"), seed).train.labels)
-            is_same = settings.get("data", "").startswith(f"{num_train:,} images")
-            if not (is_same or settings.get("train_examples")):
-                notes = (*notes, _CHANGED_IMAGES.format(data))
-            return _with_labels(source.test, source.class_names, notes, seed)
+            return _held_out_images(data, settings, seed)
         if folder is None and subfolder(path, TRAIN):
             raise DataError(f"{path} has training images, but no folder test or val to test on.")
         if folder is None:
@@ -215,6 +209,17 @@ def labeled_images(data, labels=None, data_dir=None, settings=None, problem="sin
         rows = read_labels(labels, len(source.test))
         return Labeled(source.test, rows, notes=source.notes, seed=source.seed)
     return _with_labels(source.test, source.class_names, source.notes, source.seed)
+
+
+def _held_out_images(data, settings, seed):
+    """The test images of a run that was trained on other images of the same folder."""
+    source = image_folder(data, seed)
+    notes = source.notes
+    train = source.held_out(settings.get("validation_split"), seed).train
+    is_same = settings.get("data", "").startswith(f"{len(train):,} images")
+    if not (is_same or settings.get("train_examples")):
+        notes += (_CHANGED_IMAGES.format(data),)
+    return _with_labels(source.test, source.class_names, notes, seed)
 
 
 def _is_table(path):
@@ -317,7 +322,7 @@ def _held_out_texts(data, settings):
 
 
 def _changed(whole, path):
-    """All items of a file that is not as it was when the run was trained."""
+    """Adds a note to all items of a file which has changed since the run was trained."""
     note = f"The model may have been trained on these texts: {path} has changed, or was divided"
     return whole._replace(notes=(*whole.notes, f"{note} by another version."), path=None)
 

@@ -197,12 +197,12 @@ def _classification(classifier, data):
         scores = _class_scores(probabilities, labels, classifier.class_names)
     if unlabeled and classifier.problem == "single_label":
         notes = (*notes, f"Not counted, without a label: {unlabeled:,} of {len(labels):,}.")
-    notes = [*data.notes, *notes, *_of_other_split(classifier, data), *_refused(classifier, data)]
+    notes = [*data.notes, *notes, *_not_held_out(classifier, data), *_refused(classifier, data)]
     return {**scores, "notes": notes}
 
 
-def _of_other_split(task, data):
-    """Returns lines about items that the run of a task may not have held out: none, or one line."""
+def _not_held_out(task, data):
+    """Returns lines about items that the run of a task may have trained on: none, or one line."""
     settings = task.settings or {}
     if data.path is not None and is_of_training(data.path, settings):
         return (_TRAINED_ON.format(data.path),)
@@ -279,7 +279,7 @@ def _translations(translator, data):
         texts = translator(data.items)
     else:
         texts = translator(data.items, sentences=False, too_long="split")
-    notes = [*data.notes, *_of_other_split(translator, data), *_refused(translator, data)]
+    notes = [*data.notes, *_not_held_out(translator, data), *_refused(translator, data)]
     if not isinstance(translator, Exported):
         references = [text for texts in data.labels for text in texts if text]
         notes += altered(translator.target_tokenizer, references, "references")
@@ -318,7 +318,7 @@ def _likelihood(generator, data):
     sums = np.array([generator.run(sums_of_batch, *batch) for batch in progress], float)
     loss, accuracy = (sums.sum(axis=0) / len(tokens)).tolist()
     changed = altered(generator.tokenizer, texts, "texts, whose bytes are counted")
-    notes = [*_of_other_split(generator, data), *changed]
+    notes = [*_not_held_out(generator, data), *changed]
     return {
         "items": len(tokens),
         "loss": loss,

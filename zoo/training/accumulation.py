@@ -9,14 +9,14 @@ from zoo.training import distribution, state_file
 def parts_that_fit(trainer, batches):
     """Returns the smallest power of two of parts in which an update fits into memory.
 
-    Tries an update with each number of parts, and restores the trainer afterwards.
+    It tries an update with each number of parts, and restores the state of the trainer afterwards.
 
     Args:
         trainer: compiled `zoo.training.trainer.Trainer`.
-        batches: data set or `WorkerBatches` that begins with the update that takes the most memory.
+        batches: data set or `WorkerBatches`, of which the first batch takes the most memory.
 
     Raises:
-        UserError: if not even an update of one row after the other fits.
+        UserError: if even parts of one row do not fit.
     """
     variables = state_file.variables(trainer)
     state = {name: tf.convert_to_tensor(one.value).numpy() for name, one in variables.items()}

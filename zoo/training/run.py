@@ -137,7 +137,7 @@ class Run:
         with distribution.tell_failure():
             # 1. Check the data, before anything is written.
             _check_settings_of_keras()
-            if self.path.absolute() != self._absolute_path:  # a script changed its directory
+            if self.path.absolute() != self._absolute_path:  # the working directory has changed
                 self.path = self._absolute_path
             has_length = steps_per_epoch is not None
             if not (has_length and callable(batches)):  # a function is called in step 4
@@ -255,7 +255,7 @@ class Run:
                 return trained
 
     def _accumulation(self, trainer, batches):
-        """The number of parts of a batch: of the settings, or for "auto", one that fits."""
+        """The number of parts of a batch: that of the settings, or for "auto" one that fits."""
         if self.settings.accumulation != "auto":
             return self.settings.accumulation
         if not has_gpu():
@@ -317,11 +317,11 @@ def _report_lack_of_memory(accumulation):
 
 
 def _check_settings_of_keras():
-    """Raises UserError if Keras would end training early, or add metrics in bfloat16."""
+    """Raises UserError if Keras would end training early, or sum metrics in bfloat16."""
     if keras.config.floatx() == "bfloat16":
         raise UserError(
-            "keras.config.floatx() is bfloat16, in which metrics cannot be added. Set it to "
-            'float32, and for 16 bits pass precision="mixed_bfloat16" to Run.'
+            "keras.config.floatx() is bfloat16, which is too coarse for sums of metrics. Set it to "
+            'float32, and pass precision="mixed_bfloat16" to Run.'
         )
     if keras.config.max_epochs() or keras.config.max_steps_per_epoch():
         raise UserError(

@@ -143,7 +143,7 @@ class ShareLoss(keras.losses.Loss):
         if self.num_shares > 1:
             raise UserError(
                 f"{self._subject} has a mask, so an update cannot be split between "
-                f"{self.num_shares} devices or accumulated batches. Use weights of 0 instead of "
+                f"{self.num_shares} devices or parts of a batch. Use weights of 0 instead of "
                 f'the mask, and the reduction "{_WEIGHTED_MEAN}", or train on one device.'
             )
 
@@ -151,7 +151,7 @@ class ShareLoss(keras.losses.Loss):
         if self.num_shares > 1:
             raise UserError(
                 f"{self._subject} {reason}, so an update cannot be split between "
-                f"{self.num_shares} devices or accumulated batches. {advice}, or train on one "
+                f"{self.num_shares} devices or parts of a batch. {advice}, or train on one "
                 "device."
             )
 

@@ -17,8 +17,8 @@ def training_step(trainer, shares, compute_gradients):
 
     Args:
         trainer: compiled `zoo.training.trainer.Trainer`.
-        shares: tuple with the share of this replica of each batch of the update; each is (inputs,
-            labels, `ShareWeights`).
+        shares: the shares of this replica of the batches of the update, or parts of them; each is
+            (inputs, labels, `ShareWeights`).
         compute_gradients: `loss_and_gradients` as a function of (inputs, labels, share_weights),
             which may be compiled.
 
@@ -29,10 +29,10 @@ def training_step(trainer, shares, compute_gradients):
     total_loss = 0.0
     total_gradients = [None] * len(variables)
 
-    # 1. The losses and gradients of this replica, summed over the batches.
+    # 1. The losses and gradients of this replica, summed over its shares.
     for share in shares:
-        # one after the other, as each takes memory
-        with tf.control_dependencies([one for one in total_gradients if one is not None]):
+        # One share after the other, as each takes memory.
+        with tf.control_dependencies([total for total in total_gradients if total is not None]):
             loss, outputs, attributes, gradients = compute_gradients(*share)
         for output, values in zip(keras.tree.flatten(outputs), attributes):
             compat.set_keras_attributes(output, values)  # a `tf.function` drops them

@@ -129,7 +129,8 @@ class Trainer(compat.TrainingModel):
         inner_optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         if inner_optimizer.gradient_accumulation_steps:
             raise ValueError(
-                "Trainer does not support gradient_accumulation_steps. Train on tuples of batches."
+                "Trainer does not support gradient_accumulation_steps. Train on larger batches and "
+                "pass accumulation, the number of parts in which each is computed."
             )
         if self._num_replicas > 1 and inner_optimizer.ema_overwrite_frequency:
             raise UserError("On several devices, ema_overwrite_frequency is not supported.")
@@ -191,7 +192,7 @@ class Trainer(compat.TrainingModel):
             functools.partial(loss_and_gradients, self),
             jit_compile=self._jit_gradients,
             reduce_retracing=True,
-            # otherwise, TensorFlow optimizes the graph of each part of a batch
+            # Otherwise, TensorFlow would optimize the graph once for each part of a batch.
             experimental_attributes={"_noinline": True},
         )
         self.make_train_function(force=True)
@@ -233,8 +234,12 @@ class Trainer(compat.TrainingModel):
         uses_xla, reason = self._chooses_xla(update_spec)
         if verbose:
             print(f"XLA: {'on' if uses_xla else 'off'}, as {reason}")
-        is_traced = uses_xla == self._uses_xla and accumulation == self._accumulation
-        if not is_traced or batches.on_device is not self._on_device:
+        is_traced = (
+            uses_xla == self._uses_xla
+            and accumulation == self._accumulation
+            and batches.on_device is self._on_device
+        )
+        if not is_traced:
             self._accumulation = accumulation
             self._on_device = batches.on_device
             self._use_xla(uses_xla)  # traces the step
@@ -292,7 +297,7 @@ class Trainer(compat.TrainingModel):
         return self._logs(loss, shares)
 
     def _computed_on_device(self, shares):
-        """Computes what the data set leaves to the device, such as an augmentation."""
+        """Applies `WorkerBatches.on_device`, such as an augmentation, to the shares."""
         if self._on_device is None:
             return shares
         computed = []
@@ -339,7 +344,7 @@ class Trainer(compat.TrainingModel):
         if names:
             raise UserError(
                 f"What is computed of a whole batch ({', '.join(names)}) cannot be split between "
-                f"{self._num_shares} devices or accumulated batches. Return a value for each row, "
+                f"{self._num_shares} devices or parts of a batch. Return a value for each row, "
                 "to a loss or metric given to compile, or train on one device."
             )
 

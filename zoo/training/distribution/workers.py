@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-# Gradients are summed in packs of about this size: the sum of a pack begins as soon as the backward
-# pass has computed it. PyTorch's DistributedDataParallel has the same default.
+# Gradients are summed in packs of about this size: the sum of a pack can begin before the backward
+# pass has ended. PyTorch's DistributedDataParallel has the same default.
 BYTES_PER_PACK = 25 * 2**20
 _STRIDE = 1_000_003  # between the seeds of replicas: a large prime, as layers have nearby seeds
 
