@@ -57,3 +57,5 @@ def test_the_beginning_of_a_huge_text(tasks):
     classifier = tasks["classifier"]
     [expected] = classifier.encode([HUGE[:10_000]], too_long="truncate")
     assert classifier.encode([HUGE], too_long="truncate") == [expected]
+    with pytest.warns(UserWarning, match="1 of 2 texts are truncated"):  # spaces are no tokens
+        classifier.encode(["The cat", "The cat" + " " * 100_000 + "sat."], too_long="truncate")

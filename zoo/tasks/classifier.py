@@ -102,17 +102,22 @@ class EncodedTextTask(TextTask):
                 f'too_long must be "error" or "truncate". Received: too_long={too_long!r}.'
             )
         limit = self.model.max_length
-        if too_long == "truncate":  # huge texts before they are tokenized
-            texts = [text[: (limit + 1) * self.tokenizer.longest_token] for text in as_texts(texts)]
+        beginnings = as_texts(texts)
+        if too_long == "truncate":  # tokenizing all of a huge text would take long
+            most = (limit + 1) * self.tokenizer.longest_token
+            beginnings = [text[:most] for text in beginnings]
         rows = encode(
             self.tokenizer,
-            texts,
+            beginnings,
             limit if too_long == "error" else math.inf,
             self.special_tokens.end,
             prefix=[self.special_tokens.start],
             advice='Shorten it, or pass too_long="truncate" for its beginning.',
         )
-        num_long = sum(len(row) > limit for row in rows)
+        num_long = sum(
+            len(row) > limit or len(beginning) < len(text)
+            for row, beginning, text in zip(rows, beginnings, texts)
+        )
         if num_long:
             warnings.warn(
                 f"{num_long} of {len(rows)} texts are truncated to {limit} tokens.", stacklevel=2

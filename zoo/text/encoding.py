@@ -10,7 +10,7 @@ from zoo.text.layout import split_long, split_sentences, without_numbers
 from zoo.text.sentencepiece import LANGUAGE
 from zoo.text.tokenizer import as_texts
 
-_MAX_CHARACTERS = 2**23  # of a text to split: four times those of a long novel
+_MAX_CHARACTERS = 2**23  # of a text that is split: as many as in four long novels
 
 
 def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shorten it."):
@@ -29,7 +29,8 @@ def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shor
         list of ids for each text.
 
     Raises:
-        UserError: if `texts` is not a list of str, or a text has more than `limit` tokens.
+        UserError: if `texts` is not a list of str, or a text has more than `limit` tokens. A text
+            of so many characters is not tokenized, as that would take long.
     """
 
     def check(index, items, most, unit):
@@ -39,7 +40,7 @@ def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shor
                 f"{limit} tokens. {advice} It begins: {texts[index][:60]!r}."
             )
 
-    for index, text in enumerate(as_texts(texts)):  # tokenizing them would take long
+    for index, text in enumerate(as_texts(texts)):
         check(index, text, limit * tokenizer.longest_token, "characters")
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
@@ -99,7 +100,8 @@ def encode_parts(
         all texts. A language code at the beginning of a text is a prefix of each of its parts.
 
     Raises:
-        TaskError: see `encode`, or if an argument is invalid.
+        TaskError: see `encode`, or if an argument is invalid, or a text has more than 8 million
+            characters.
     """
     if too_long not in ("error", "split"):
         raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
@@ -108,8 +110,10 @@ def encode_parts(
     parts = []
     for index, text in enumerate(as_texts(texts)):
         if len(text) > _MAX_CHARACTERS:
-            most = f"The maximum is {_MAX_CHARACTERS:,}: pass its chapters as texts."
-            raise TaskError(f"Text {index} has {len(text):,} characters. {most}")
+            raise TaskError(
+                f"Text {index} has {len(text):,} characters. The maximum is {_MAX_CHARACTERS:,}: "
+                "divide it into several texts."
+            )
         code = _language_code(tokenizer, text)
         body = text[len(code) :]
         if sentences:

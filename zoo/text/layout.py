@@ -89,8 +89,8 @@ NO_TEXT = (
     "\u2900-\u2bff\u3000-\u3004\u3008-\u3020\u3030\ufe00-\ufe19\ufe30-\ufe6f\ufeff\uff01-\uff0f"
     "\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\U0001f000-\U0001faff]*"
 )
-# Translations after which, or before which, Chinese and Japanese have no space; and the ends of
-# sentences and clauses, where other languages have one.
+# Translations after which there is no space, as they end in Chinese or Japanese; before which there
+# is none, as they begin so; and sources that are the end of a sentence or clause.
 NO_SPACE_FOLLOWS = f"(?s).*[{_CHINESE}\u3001-\u303f\uff01-\uff65][.,;:!?…{_CLOSE}]*"
 NO_SPACE_BEFORE = f"(?s)[{_OPEN}]*[{_CHINESE}].*"
 ENDED = f"(?s).*[{_STOPS}{_CONTINUE}][{_CLOSE}]*"
@@ -129,7 +129,9 @@ def join_sentences(fields, translations):
     """Returns the text of `fields`, see `split_sentences`, with translations of the sentences.
 
     Spaces between two sentences are removed if the first translation ends in Chinese or Japanese.
-    If there is nothing between them, as in Chinese, a space is inserted in other translations.
+    If there is nothing between them, as in Chinese, a space is inserted after the end of a sentence
+    or clause, unless the translation before it ends, or the one after it begins, in Chinese or
+    Japanese.
     """
     joined = [*fields]
     joined[1::2] = translations

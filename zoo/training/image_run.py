@@ -81,8 +81,8 @@ def train_classifier(
     num_classes = len(class_names)
     stops_early = settings.patience is not None
     replicas = run.strategy.num_replicas_in_sync
-    # A replica augments whole groups of rows.
-    on_gpu = has_gpu() and (replicas == 1 or settings.batch_size % (replicas * GROUP_SIZE) == 0)
+    has_whole_groups = replicas == 1 or settings.batch_size % (replicas * GROUP_SIZE) == 0
+    on_device = augment is not None and has_gpu() and has_whole_groups
     if run.is_chief:
         for note in data.notes:
             print(note)
@@ -97,7 +97,7 @@ def train_classifier(
             seed=settings.seed,
             first_step=first_step,
             min_crop_area=min_crop_area,
-            on_device=on_gpu and augment is not None,
+            on_device=on_device,
         )
 
     def finish(folder, model):
