@@ -129,10 +129,11 @@ def run(folder, monkeypatch, has_gpu, **settings):
     return model.get_weights(), bounded.tried
 
 
-def test_a_run_finds_the_parts_before_the_first_step(tmp_path, monkeypatch):
+def test_a_run_finds_the_parts_before_the_first_step(tmp_path, monkeypatch, capsys):
     found, tried = run(tmp_path / "auto", monkeypatch, True, accumulation="auto")
     # 7 rows, twice 4, then parts of 2: once tried, then four updates
     assert tried[:2] == [7, 4] and tried[2:] == [2] * (5 * 4)
+    assert "Accumulation: 4, the fewest parts" in capsys.readouterr().out
     expected, _ = run(tmp_path / "given", monkeypatch, True, accumulation=4)
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)

@@ -7,7 +7,7 @@ from zoo.training import distribution, state_file
 
 
 def parts_that_fit(trainer, batches):
-    """Returns the smallest power of two of parts in which an update fits into memory.
+    """Returns the fewest parts, a power of two, in which an update fits into memory.
 
     It tries an update with each number of parts, and restores the state of the trainer afterwards.
 

@@ -265,7 +265,9 @@ class Run:
         if callable(batches):
             first = distribution.as_worker_batches(distribution.as_batches(batches(0), "batches"))
             batches = first if first.largest_step is None else batches(first.largest_step)
-        return parts_that_fit(trainer, batches)
+        parts = parts_that_fit(trainer, batches)
+        print(f"Accumulation: {parts}, the fewest parts in which a batch fits into memory")
+        return parts
 
     def _open_folder(self, epochs, steps_per_epoch, identity):
         """Creates the run directory, or opens it to resume the run."""
