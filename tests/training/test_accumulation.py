@@ -1,5 +1,8 @@
 """Batches in parts, which take less memory, and the number of parts that fits."""
 
+import errno
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import zoo.training
 from zoo.data.image_batches import training_batches
 from zoo.data.images import Images
 from zoo.errors import UserError
-from zoo.training.accumulation import parts_that_fit
+from zoo.training.accumulation import lacks_memory, parts_that_fit
 from zoo.training.augmentation import Augmentation
 from zoo.training.trainer import Trainer
 
@@ -161,3 +164,48 @@ def test_the_device_may_augment_before_the_batch_is_divided(accumulation):
         trained.append(one.get_weights())
     for mine, theirs in zip(*trained, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_validation_is_computed_in_the_same_parts():
+    data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS, None)).batch(ROWS)
+    one = trainer(4)
+    one.fit(batches(), steps_per_epoch=1, verbose=0, accumulation=2)
+    found = one.evaluate(data, verbose=0, return_dict=True)
+    one.fit(batches(), steps_per_epoch=1, verbose=0, accumulation=5)  # evaluates in other parts
+    again = one.evaluate(data, verbose=0, return_dict=True)
+    whole = trainer()
+    whole.fit(batches(), steps_per_epoch=1, verbose=0)
+    expected = whole.evaluate(data, verbose=0, return_dict=True)
+    whole.fit(batches(), steps_per_epoch=1, verbose=0)
+    for mine, theirs in (
+        (found, expected),
+        (again, whole.evaluate(data, verbose=0, return_dict=True)),
+    ):
+        for name, value in theirs.items():
+            np.testing.assert_allclose(mine[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_the_parts_of_an_update_of_several_batches():
+    """The first one of which may be smaller than the others."""
+    small = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS, None)).batch(1).repeat()
+    assert parts_that_fit(trainer(2), tf.data.Dataset.zip((small, batches()))) == 4
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_full_disk_is_no_lack_of_memory(code):
+    full = tf.errors.ResourceExhaustedError(None, None, f"checkpoint; {os.strerror(code)}")
+    assert not lacks_memory(full)
+    assert lacks_memory(tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"))
+
+
+def test_a_replica_that_lacks_memory_may_cancel_the_others(monkeypatch):
+    one = trainer()
+    fit = one.fit
+
+    def cancelled(*args, accumulation, **kwargs):
+        if accumulation < 4:
+            raise tf.errors.CancelledError(None, None, "Function was cancelled")
+        fit(*args, accumulation=accumulation, **kwargs)
+
+    monkeypatch.setattr(one, "fit", cancelled)
+    assert parts_that_fit(one, batches()) == 4

@@ -80,7 +80,12 @@ def test_what_resuming_allows():
         ("vit_cifar10", {"positions": "rotary"}, "--positions rotary needs --patch-dropout 0"),
         ("vit_cifar10", {"mixup_alpha": math.inf}, "--mixup-alpha must be from 0 to 1000. Rec"),
         ("vit_imagenet", {"eval_resize": 200}, "--eval-resize must be at least 224"),
-        ("vit_imagenet", {"accumulation": 0}, "--accumulation must be auto or at least 1. Rec"),
+        ("vit_imagenet", {"accumulation": 0}, "--accumulation must be auto or from 1 to 1024. Rec"),
+        (
+            "vit_imagenet",
+            {"accumulation": 10**6},
+            "--accumulation must be auto or from 1 to 1024. Rec",
+        ),
         ("translate", {"accumulation": "none"}, "--accumulation must be auto or .*: 'none'"),
         ("vit_finetune", {"freeze": True, "lora_rank": 8}, "either --freeze or --lora-rank"),
         ("vit_finetune", {"freeze": True, "from_scratch": True}, "--from-scratch trains all"),

@@ -1,5 +1,8 @@
 """In how many parts the batches of a run fit into the memory of its GPUs."""
 
+import errno
+import os
+
 import tensorflow as tf
 
 from zoo.errors import UserError
@@ -36,13 +39,23 @@ def parts_that_fit(trainer, batches):
 def _fits(trainer, batches, parts):
     try:
         trainer.fit(batches, steps_per_epoch=1, verbose=0, accumulation=parts)
-    except tf.errors.ResourceExhaustedError:
+    except tf.errors.ResourceExhaustedError as error:
+        if not lacks_memory(error):
+            raise
+        return False
+    except tf.errors.CancelledError:  # by a replica that failed; its error may come last
         return False
     return True
 
 
+def lacks_memory(error):
+    """Whether a `ResourceExhaustedError` is for memory, not for disk space or open files."""
+    others = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+    return not any(os.strerror(code) in error.message for code in others)
+
+
 def _rows_of_share(trainer, batches):
-    """The number of rows of a batch that a replica computes."""
+    """The number of rows that a replica computes of the batch of an update with the most rows."""
     shares = distribution.as_worker_batches(batches).shares(tf.distribute.InputContext())
-    [(_, _, share_weights), *_] = next(iter(shares))
-    return -(-len(share_weights.is_real) // trainer.distribute_strategy.num_replicas_in_sync)
+    rows = max(len(share_weights.is_real) for _, _, share_weights in next(iter(shares)))
+    return -(-rows // trainer.distribute_strategy.num_replicas_in_sync)

@@ -14,7 +14,7 @@ from zoo.files import as_new_path, atomic, stored_config
 from zoo.hardware import device_names, faster_precision, has_gpu, unused_gpu
 from zoo.layers.quantization import check_not_quantized
 from zoo.training import distribution, state_file
-from zoo.training.accumulation import parts_that_fit
+from zoo.training.accumulation import lacks_memory, parts_that_fit
 from zoo.training.callbacks import HistoryFile, LearningRateAndSpeed, Norms, history_rows
 from zoo.training.interruption import exit_on_sigterm
 from zoo.training.run_folder import RunFolder, check_folder
@@ -311,10 +311,12 @@ def _report_lack_of_memory(accumulation):
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
+        if not lacks_memory(error):
+            raise
         raise UserError(
             "A step needs more memory than there is. Pass "
             f"--accumulation {2 * accumulation}, which computes a batch in more parts, or --remat, "
-            f"which stores less. TensorFlow says: {error.message.splitlines()[0]}"
+            "which stores less."
         ) from error
 
 

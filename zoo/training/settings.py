@@ -293,8 +293,8 @@ class RunSettings(Settings):
     def __post_init__(self):
         super().__post_init__()
         parts = self.accumulation
-        if parts != "auto" and not (isinstance(parts, int) and parts >= 1):
-            raise UserError(f"--accumulation must be auto or at least 1. Received: {parts!r}.")
+        if parts != "auto" and not (isinstance(parts, int) and 1 <= parts <= 1024):
+            raise UserError(f"--accumulation must be auto or from 1 to 1024. Received: {parts!r}.")
 
 
 @dataclasses.dataclass(frozen=True)

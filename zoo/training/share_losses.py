@@ -144,7 +144,8 @@ class ShareLoss(keras.losses.Loss):
             raise UserError(
                 f"{self._subject} has a mask, so an update cannot be split between "
                 f"{self.num_shares} devices or parts of a batch. Use weights of 0 instead of "
-                f'the mask, and the reduction "{_WEIGHTED_MEAN}", or train on one device.'
+                f'the mask, and the reduction "{_WEIGHTED_MEAN}", or train on one device '
+                "without accumulation."
             )
 
     def _check_single_share(self, reason, advice):
@@ -152,7 +153,7 @@ class ShareLoss(keras.losses.Loss):
             raise UserError(
                 f"{self._subject} {reason}, so an update cannot be split between "
                 f"{self.num_shares} devices or parts of a batch. {advice}, or train on one "
-                "device."
+                "device without accumulation."
             )
 
 

@@ -80,13 +80,17 @@ def apply_gradients(optimizer, gradients, variables):
     optimizer.apply(gradients, variables)
 
 
-def validation_step(trainer, share):
-    """Returns the loss of a share, (inputs, labels, `ShareWeights`)."""
-    inputs, labels, share_weights = share
-    outputs = trainer(inputs, training=False)
-    loss = trainer.compute_loss(inputs, labels, outputs, share_weights, training=False)
-    trainer.update_metrics(share, outputs)
-    return loss
+def validation_step(trainer, shares):
+    """Returns the sum of the losses of the shares of this replica, as `training_step` does."""
+    total_loss = tf.constant(0.0)
+    for share in shares:
+        inputs, labels, share_weights = share
+        with tf.control_dependencies([total_loss]):  # one after the other
+            outputs = trainer(inputs, training=False)
+            loss = trainer.compute_loss(inputs, labels, outputs, share_weights, training=False)
+        total_loss += loss
+        trainer.update_metrics(share, outputs)
+    return total_loss
 
 
 def global_norm(tensors):

@@ -196,6 +196,7 @@ class Trainer(compat.TrainingModel):
             experimental_attributes={"_noinline": True},
         )
         self.make_train_function(force=True)
+        self.test_function = None  # Keras makes it again
 
     def fit(
         self,
@@ -218,7 +219,7 @@ class Trainer(compat.TrainingModel):
             steps_per_epoch: as in Keras; several workers need it.
             validation_data: `WorkerBatches` or `tf.data.Dataset` with a known number of batches.
             accumulation: number of parts in which each replica computes its rows of a batch, one
-                after the other. Their gradients are summed, which takes less memory.
+                after the other, which takes less memory. Their losses and gradients are summed.
 
         Returns:
             `keras.callbacks.History`.
@@ -280,9 +281,7 @@ class Trainer(compat.TrainingModel):
         return self.trained_model().save(*args, **kwargs)
 
     def train_step(self, shares):
-        shares = self._computed_on_device(shares)
-        if self._accumulation > 1:
-            shares = [part for share in shares for part in in_parts(share, self._accumulation)]
+        shares = self._in_parts(self._computed_on_device(shares))
         # An update has one regularization loss: `TrainingModel` divides it by this number, and
         # Keras by the number of replicas.
         self.batches_per_update = len(shares)
@@ -306,9 +305,15 @@ class Trainer(compat.TrainingModel):
             computed.append((inputs, labels, share_weights))
         return computed
 
+    def _in_parts(self, shares):
+        if self._accumulation == 1:
+            return shares
+        return [part for share in shares for part in in_parts(share, self._accumulation)]
+
     def test_step(self, shares):
-        self.batches_per_update = 1
-        loss = validation_step(self, shares[0])
+        shares = self._in_parts(shares)
+        self.batches_per_update = len(shares)
+        loss = validation_step(self, shares)
         return self._logs(loss, shares)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -345,7 +350,7 @@ class Trainer(compat.TrainingModel):
             raise UserError(
                 f"What is computed of a whole batch ({', '.join(names)}) cannot be split between "
                 f"{self._num_shares} devices or parts of a batch. Return a value for each row, "
-                "to a loss or metric given to compile, or train on one device."
+                "to a loss or metric given to compile, or train on one device without accumulation."
             )
 
     def get_metrics_result(self):
