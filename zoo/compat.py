@@ -137,7 +137,7 @@ def stored_matrix(layer):
 class TrainingModel(keras.Model):
     """Base class of a model with its own training step: public names of what `fit` uses."""
 
-    batches_per_update = 1  # each batch adds an equal part of the regularization losses of layers
+    parts_per_share = 1  # each part adds an equal part of the regularization losses of layers
 
     @property
     def metrics_of_compile(self):
@@ -175,8 +175,8 @@ class TrainingModel(keras.Model):
         losses.build = build
 
     def _track_loss(self, tracker, loss, sample_weight):
-        # The losses of the batches of an update are parts of its loss.
-        keras.metrics.Mean.update_state(tracker, loss * self.batches_per_update)
+        # The losses of the parts are parts of the loss of the share.
+        keras.metrics.Mean.update_state(tracker, loss * self.parts_per_share)
 
     def parts_of_whole_batches(self, labels, outputs):
         """Names losses and metrics of layers, and metrics without a value for each row."""
@@ -195,7 +195,7 @@ class TrainingModel(keras.Model):
         return names + [f"the metric {metric.name}" for metric in found]
 
     def _aggregate_additional_loss(self, loss):
-        return super()._aggregate_additional_loss(loss) / self.batches_per_update
+        return super()._aggregate_additional_loss(loss) / self.parts_per_share
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         # The model is built. Keras would average the first batch over the replicas, which fails

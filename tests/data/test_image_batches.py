@@ -71,7 +71,7 @@ def test_evaluation_batches_are_all_images_in_order_and_rows_without_weight():
     weights = np.concatenate([batch[2] for batch in batches])
     np.testing.assert_array_equal(weights, np.arange(64) < COUNT)
     for context in (tf.distribute.InputContext(), tf.distribute.InputContext(1, 0, 2)):
-        totals = [batch[2].total_weight[0] for (batch,) in tested.shares(context)]
+        totals = [batch[2].total_weight[0] for batch in tested.shares(context)]
         assert {16, COUNT % 16} == {*np.array(totals)}
 
 
@@ -125,7 +125,7 @@ def test_any_number_of_workers_computes_the_same_rows(workers, replicas, options
     whole = list(batches.whole().take(2).as_numpy_iterator())
     found = as_replicas_get_them(batches, workers, replicas, 2)
     for expected, parts in zip(whole, found, strict=True):
-        pixels, labels, shares = zip(*(share for (share,) in parts))
+        pixels, labels, shares = zip(*parts)
         real = np.concatenate([share.is_real for share in shares]) > 0
         for share in shares:
             assert (share.num_rows == 44).all() and (share.total_weight == 44).all()
@@ -189,11 +189,11 @@ def test_the_device_augments_as_the_cpu_does(workers, replicas):
     expected = image_batches.training_batches(images, CLASSES, 32, **settings)
     later = image_batches.training_batches(images, CLASSES, 32, **settings, on_device=True)
     [whole] = expected.whole().take(1).as_numpy_iterator()
-    [[((inputs, labels, _),)]] = as_replicas_get_them(later, 1, 1, 1)
+    [[(inputs, labels, _)]] = as_replicas_get_them(later, 1, 1, 1)
     assert (inputs["pixels"] != whole[0]).any() and (labels != whole[1]).any()
     for found, known in zip(*later.whole().take(1).as_numpy_iterator(), whole, strict=True):
         np.testing.assert_array_equal(found, known)
     [shares] = as_replicas_get_them(later, workers, replicas, 1)
-    parts = [later.on_device(inputs, labels) for ((inputs, labels, _),) in shares]
+    parts = [later.on_device(inputs, labels) for inputs, labels, _ in shares]
     for found, known in zip(zip(*parts), whole):
         np.testing.assert_array_equal(np.concatenate(found), known)

@@ -9,12 +9,12 @@ from zoo.data.worker_batches import in_parts, split_batches
 
 
 def as_replicas_get_them(batches, workers, replicas, count):
-    """The first updates: a list of the shares for each replica of all workers, in order."""
+    """The first batches: a list of the shares of the replicas of all workers, in order."""
     own = replicas // workers
     contexts = [tf.distribute.InputContext(workers, n, replicas) for n in range(workers)]
     found = [list(batches.shares(one).take(count * own).as_numpy_iterator()) for one in contexts]
     return [
-        [shares for updates in found for shares in updates[own * step : own * (step + 1)]]
+        [share for shares in found for share in shares[own * step : own * (step + 1)]]
         for step in range(count)
     ]
 
@@ -27,9 +27,8 @@ def test_rows_are_split_in_order_and_the_last_is_repeated_without_weight(rows, w
     dataset = tf.data.Dataset.from_tensors((*batch, plain)).repeat(2)
     first, second = as_replicas_get_them(split_batches(dataset), workers, replicas, 2)
     assert len(first) == len(second) == replicas
-    parts = [part for (part,) in second]
-    assert {len(labels) for _, labels, _ in parts} == {share}
-    *joined, weights = keras.tree.map_structure(lambda *part: np.concatenate(part), *parts)
+    assert {len(labels) for _, labels, _ in second} == {share}
+    *joined, weights = keras.tree.map_structure(lambda *part: np.concatenate(part), *second)
     keras.tree.map_structure(
         lambda found, given: np.testing.assert_array_equal(found[:rows], given),
         (*joined, weights.weights),
@@ -41,26 +40,15 @@ def test_rows_are_split_in_order_and_the_last_is_repeated_without_weight(rows, w
     np.testing.assert_allclose(weights.total_weight, plain.sum(), rtol=1e-6)
 
 
-def test_each_of_several_accumulated_batches_is_split():
-    batches = tuple((np.zeros((n, 2)), np.arange(n), np.ones(n, "f4")) for n in (4, 1, 5))
-    batches = split_batches(tf.data.Dataset.from_tensors(batches))
-    [parts] = as_replicas_get_them(batches, 2, 2, 1)
-    for part in parts:
-        shapes = [(x.shape, y.shape, share.weights.shape) for x, y, share in part]
-        assert shapes == [((share, 2), (share,), (share,)) for share in (2, 1, 3)]
-        assert all((share.num_rows == 10).all() for *_, share in part), "of the whole update"
-    assert [sum(part[n][2].is_real.sum() for part in parts) for n in range(3)] == [4, 1, 5]
-
-
 @pytest.mark.parametrize("rows, replicas, parts", [(7, 1, 2), (7, 2, 3), (8, 1, 4), (2, 1, 5)])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_parts_of_shares_are_shares_of_the_same_update(rows, replicas, parts, weighted):
+def test_parts_of_shares_are_shares_of_the_same_batch(rows, replicas, parts, weighted):
     inputs = np.arange(3 * rows).reshape(rows, 3)
     weights = np.linspace(1, 2, rows, dtype="float32") if weighted else None
     batch = (inputs, np.arange(rows), weights)
     batches = split_batches(tf.data.Dataset.from_tensors(batch))
     [whole] = as_replicas_get_them(batches, 1, replicas, 1)
-    for (share,) in whole:
+    for share in whole:
         divided = in_parts(share, parts)
         assert len(divided) == parts
         assert len({len(labels) for _, labels, _ in divided}) == 1, "one shape"

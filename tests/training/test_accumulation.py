@@ -185,12 +185,6 @@ def test_validation_is_computed_in_the_same_parts():
             np.testing.assert_allclose(mine[name], value, rtol=1e-5, err_msg=name)
 
 
-def test_the_parts_of_an_update_of_several_batches():
-    """The first one of which may be smaller than the others."""
-    small = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS, None)).batch(1).repeat()
-    assert parts_that_fit(trainer(2), tf.data.Dataset.zip((small, batches()))) == 4
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
 def test_a_full_disk_is_no_lack_of_memory(code):
     full = tf.errors.ResourceExhaustedError(None, None, f"checkpoint; {os.strerror(code)}")

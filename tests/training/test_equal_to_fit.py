@@ -210,9 +210,9 @@ def why_refused(loss, case, devices):
     if is_masked and loss.reduction == "mean_with_sample_weight" and (devices > 1 or case.weighted):
         return "has a mask, which is not supported"
     if devices > 1 and is_masked and loss.reduction != "sum":
-        return "has a mask, so an update cannot be split between 2 devices"
+        return "has a mask, so a batch cannot be split between 2 devices"
     if devices > 1 and len(values.shape) == 0:
-        return "returns one number for a batch, so an update cannot be split between 2 devices"
+        return "returns one number for a batch, so a batch cannot be split between 2 devices"
     return None
 
 

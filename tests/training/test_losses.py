@@ -173,7 +173,7 @@ def test_the_losses_of_shares_add_up_to_that_of_keras(reduction, weights_shape):
     total = 0.0
     for rows in ([0, 1, 2, 3], [4, 5, 5, 5], [6, 6]):
         real = np.float32([row not in rows[:place] for place, row in enumerate(rows)])
-        share = ShareWeights.of_update(weights[rows], 7, weights.sum())._replace(is_real=real)
+        share = ShareWeights.of_batch(weights[rows], 7, weights.sum())._replace(is_real=real)
         total += ShareLoss(loss)(labels[rows], logits[rows], loss_weights(share, reduction, 1))
     np.testing.assert_allclose(total, expected, rtol=1e-5)  # float32, in another order
 
@@ -212,7 +212,7 @@ def test_one_number_for_a_batch_is_weighted_as_by_keras(reduction):
     labels, logits = tokens(4)
     labels, weights = np.eye(VOCABULARY)[labels], RANDOM.uniform(size=4).astype("float32")
     loss = keras.losses.Dice(reduction=reduction)
-    share = ShareWeights.of_update(weights, 4, weights.sum())
+    share = ShareWeights.of_batch(weights, 4, weights.sum())
     found = ShareLoss(loss)(labels, logits, loss_weights(share, reduction, 1))
     np.testing.assert_allclose(found, loss(labels, logits, weights), rtol=1e-6)
 

@@ -114,23 +114,27 @@ def test_the_reported_loss_of_weighted_means_is_the_mean_over_all_items():
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_a_tuple_of_batches_is_one_larger_batch(reduction):
-    """Three batches to an update, of different rows; clipped is the sum of their gradients.
+def test_parts_of_a_batch_are_the_whole(reduction):
+    """Four parts of six rows, of which two are repeated; clipped is the sum of their gradients.
 
-    Each batch has its share of the regularization, and validation all of it.
+    Each part has a part of the regularization.
     """
-    inputs, labels, weights = data(4)
-    cuts = [slice(0, 1), slice(1, 3), slice(3, 6)]
-    parts = tuple(tuple(a[:, cut] for a in (inputs, labels, weights)) for cut in cuts)
     validation = tf.data.Dataset.from_tensor_slices(data(3, seed=1))
     trainers, losses = [], []
-    for arrays in ((inputs, labels, weights), parts):
+    for accumulation in (1, 4):
         model = language_model()
         model.layers[-1].kernel_regularizer = keras.regularizers.L2(0.5)
         trainer = compiled(paper_adam(clip_norm=0.05), model, reduction)
         start = trainer.get_weights()
-        settings = {"validation_data": validation, "steps_per_epoch": 1, "epochs": 4, "verbose": 0}
-        losses.append(list(trainer.fit(dataset(arrays), **settings).history.values()))
+        history = trainer.fit(
+            dataset(data(4)),
+            validation_data=validation,
+            steps_per_epoch=1,
+            epochs=4,
+            verbose=0,
+            accumulation=accumulation,
+        )
+        losses.append(list(history.history.values()))
         trainers.append(trainer)
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
     for mine, theirs, first in zip(*(t.get_weights() for t in trainers), start, strict=True):
@@ -141,21 +145,21 @@ def test_a_tuple_of_batches_is_one_larger_batch(reduction):
 
 
 def test_a_mean_over_what_a_mask_selects_cannot_be_split():
-    """Not even between accumulated batches; the error is raised before the first step."""
+    """Not even into parts; the error is raised before the first step."""
     layers = [keras.layers.Embedding(VOCABULARY, 4, mask_zero=True), keras.layers.Dense(VOCABULARY)]
     model = keras.Sequential([keras.Input((None,), dtype="int32"), *layers])
     batch = data(1)
     before = model.get_weights()
     trainer = compiled(keras.optimizers.SGD(0.1), model, "sum_over_batch_size")
     with pytest.raises(UserError, match="has a mask, so .* between 2 devices or parts"):
-        trainer.fit(dataset((batch, batch)), steps_per_epoch=1, verbose=0)
+        trainer.fit(dataset(batch), steps_per_epoch=1, verbose=0, accumulation=2)
     for mine, other in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(mine, other)
     trainer.fit(dataset(batch), steps_per_epoch=1, verbose=0)
 
 
 def sequences(*layers, **settings):
-    """A model of sequences of numbers, with layers of its own, and two batches of an update."""
+    """A model of sequences of numbers, with layers of its own, and batches."""
     keras.utils.set_random_seed(0)
     given = keras.Input((3,))
     x = given
@@ -168,22 +172,19 @@ def sequences(*layers, **settings):
     trainer.compile(**compile_arguments(model), jit_compile=False)
     random = np.random.default_rng(0)
     inputs, labels = random.normal(size=(7, 3)), random.uniform(size=(7, 2))
-    whole = (inputs.astype("float32"), {"a": labels, "b": 1 - labels}, None)
-    parts = tuple(
-        (whole[0][cut], {"a": labels[cut], "b": 1 - labels[cut]}, None)
-        for cut in (slice(0, 5), slice(5, 7))
-    )
-    return trainer, *(tf.data.Dataset.from_tensors(one).repeat() for one in (whole, parts))
+    batch = (inputs.astype("float32"), {"a": labels, "b": 1 - labels}, None)
+    return trainer, tf.data.Dataset.from_tensors(batch).repeat()
 
 
-def test_the_losses_of_outputs_are_those_of_the_whole_update():
+def test_the_losses_of_outputs_are_those_of_the_whole_batch():
     settings = {"metrics": {"a": "mae"}, "loss_weights": {"a": 1.0, "b": 3.0}}
     histories = []
-    for index in (0, 1):
-        trainer, *batches = sequences(**settings)
-        histories.append(
-            trainer.fit(batches[index], epochs=2, steps_per_epoch=2, verbose=0).history
+    for accumulation in (1, 2):
+        trainer, batches = sequences(**settings)
+        history = trainer.fit(
+            batches, epochs=2, steps_per_epoch=2, verbose=0, accumulation=accumulation
         )
+        histories.append(history.history)
     assert histories[0].keys() == histories[1].keys() > {"a_loss", "b_loss", "a_mae"}
     for name, values in histories[0].items():
         np.testing.assert_allclose(values, histories[1][name], rtol=1e-5, err_msg=name)
@@ -195,11 +196,9 @@ def test_the_losses_of_outputs_are_those_of_the_whole_update():
 
 @pytest.mark.parametrize("activation", ["softmax", "linear"])
 def test_metrics_of_parts_see_masks_and_logits(activation):
-    """As those of the whole update: what Keras attaches to outputs is not lost."""
-    whole = data(1)
-    parts = tuple(tuple(array[:, cut] for array in whole) for cut in (slice(0, 1), slice(1, ROWS)))
+    """As those of the whole batch: what Keras attaches to outputs is not lost."""
     histories = []
-    for arrays in (whole, parts):
+    for accumulation in (1, 4):
         keras.utils.set_random_seed(0)
         sure = keras.initializers.RandomNormal(stddev=100.0)  # of probabilities that are 0 or 1
         layers = [keras.layers.Embedding(VOCABULARY, 4, "normal", mask_zero=True)]
@@ -208,7 +207,10 @@ def test_metrics_of_parts_see_masks_and_logits(activation):
         loss = keras.losses.SparseCategoricalCrossentropy(reduction="sum")
         metrics = ["accuracy", "sparse_categorical_crossentropy"]
         trainer.compile(keras.optimizers.SGD(0.0), loss, metrics=metrics)
-        histories.append(trainer.fit(dataset(arrays), steps_per_epoch=1, verbose=0).history)
+        history = trainer.fit(
+            dataset(data(1)), steps_per_epoch=1, verbose=0, accumulation=accumulation
+        )
+        histories.append(history.history)
     for name, values in histories[0].items():
         np.testing.assert_allclose(values, histories[1][name], rtol=1e-5, err_msg=name)
 
@@ -245,14 +247,14 @@ OF_BATCHES = {
 def test_what_is_computed_of_a_whole_batch_cannot_be_split(name):
     """The error is raised before the first step; whole batches train."""
     layers, settings = OF_BATCHES[name]
-    trainer, whole, parts = sequences(*layers, **settings)
+    trainer, batches = sequences(*layers, **settings)
     before = trainer.get_weights()
     with pytest.raises(UserError, match=rf"whole batch \({name}\) cannot be split between 2 dev"):
-        trainer.fit(parts, steps_per_epoch=1, verbose=0)
+        trainer.fit(batches, steps_per_epoch=1, verbose=0, accumulation=2)
     for mine, other in zip(trainer.get_weights(), before, strict=True):
         np.testing.assert_array_equal(mine, other)
-    trainer, whole, parts = sequences(*layers, **settings)
-    trainer.fit(whole, steps_per_epoch=1, verbose=0)
+    trainer, batches = sequences(*layers, **settings)
+    trainer.fit(batches, steps_per_epoch=1, verbose=0)
 
 
 @pytest.mark.parametrize("scales", [True, False])

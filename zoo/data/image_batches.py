@@ -10,9 +10,9 @@ workers compute the group in the middle, and each keeps the half that `split` se
     group                  0 ..... 0 | 1 ................. 1 | 2 ..... 2
     computed by worker     0        | 0 and 1   | 0 and 1   | 1
 
-See `zoo.data.worker_batches` for how rows are divided between replicas, and for the words update,
-batch and share. Axes: B rows of an update, b rows that a worker computes, H image height, W image
-width, C channels, K classes.
+See `zoo.data.worker_batches` for how rows are divided between replicas, and for the words
+batch, share and part. Axes: B rows of a batch, b rows that a worker computes, H image height, W
+image width, C channels, K classes.
 """
 
 from typing import NamedTuple
@@ -81,7 +81,7 @@ def training_batches(
     Args:
         images: `zoo.data.images.Images`.
         num_classes: K.
-        batch_size: B, the rows of an update.
+        batch_size: B, the rows of a batch.
         augment: `zoo.training.augmentation.Augmentation`; none by default.
         label_smoothing: share of each label spread over all classes (Szegedy et al. 2015, section
             7); of images with several labels, the share by which each is moved towards 0.5.
@@ -99,7 +99,7 @@ def training_batches(
     steps = steps_per_epoch(images, batch_size)
 
     def augmented(inputs, labels):
-        """Returns the images and the labels of rows, whose inputs are those of `update`."""
+        """Returns the images and the labels of rows, whose inputs are those of `batch`."""
         if augment is None:
             return inputs["pixels"], labels
         rows = BatchRows(inputs["row"], batch_size)
@@ -117,7 +117,7 @@ def training_batches(
             row_seed = tf.random.fold_in(_seed(seed, step), row)
             return random_resized_crop(image, row_seed, images.image_shape, min_crop_area)
 
-        def update(step, pixels, labels):
+        def batch(step, pixels, labels):
             spread = 2
             if labels.shape.rank == 1:
                 tf.debugging.assert_non_negative(labels, INVALID_LABEL)
@@ -138,7 +138,7 @@ def training_batches(
             own.indices,
             crop=None if min_crop_area is None else crop,
         )
-        return unbatch_replicas(read.map(update, tf.data.AUTOTUNE))
+        return unbatch_replicas(read.map(batch, tf.data.AUTOTUNE))
 
     return WorkerBatches(shares, on_device=augmented if on_device else None)
 
@@ -176,7 +176,7 @@ def evaluation_batches(images, num_classes, batch_size):
 
 
 class _WorkerRows:
-    """The rows of an update that a worker computes: the groups with the rows of its replicas.
+    """The rows of a batch that a worker computes: the groups with the rows of its replicas.
 
     Attributes:
         indices: int32 [b], ascending.
@@ -192,7 +192,7 @@ class _WorkerRows:
         self.indices = all_rows[np.isin(all_rows // GROUP_SIZE, groups)]
 
     def split(self, inputs, labels, weights, total_weight):
-        """Returns a tuple with the batch of the update, split by replicas.
+        """Splits the rows of a batch by replicas.
 
         Args:
             inputs: tensor [b, ...], or a structure of these.
@@ -200,10 +200,9 @@ class _WorkerRows:
             weights: [b].
             total_weight: the sum of the weights of all B rows.
         """
-        share_weights = ShareWeights.of_update(weights, self._batch_size, total_weight)
+        share_weights = ShareWeights.of_batch(weights, self._batch_size, total_weight)
         places = np.searchsorted(self.indices, self._split_rows)
-        batch = split((inputs, labels, share_weights), places, self._is_real)
-        return (batch,)
+        return split((inputs, labels, share_weights), places, self._is_real)
 
 
 def _seed(seed, step):

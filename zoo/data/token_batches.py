@@ -37,7 +37,7 @@ def training_batches(pairs, tokens_per_batch, seed=0, first_step=0):
     fill the last batch.
 
     The weights are 1 for labels and 0 for padding. The loss must have the reduction
-    "mean_with_sample_weight", the mean over the labels of an update.
+    "mean_with_sample_weight", the mean over the labels of a batch.
 
     Args:
         pairs: `zoo.data.token_store.TokenExamples`.

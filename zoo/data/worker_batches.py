@@ -2,10 +2,11 @@
 
 These words have the same meaning in all files that train:
 
-- An *update* changes the weights of the model once. It consists of one or more batches, whose
-  gradients are summed.
-- A *batch* is (inputs, labels, weights), structures of tensors whose first axis are the rows.
+- A *batch* is (inputs, labels, weights), structures of tensors whose first axis are the rows. An
+  *update* changes the weights of the model once, with the gradient of a batch.
 - A *share* is the rows of a batch that one replica computes. Its weights are `ShareWeights`.
+- A *part* is some rows of a share. To need less memory, a replica may compute its share in parts,
+  one after the other. Each part is a share of its own.
 
 The rows of a batch are divided in order. Here are 7 rows for two workers with two replicas each;
 the last row is repeated, so that all replicas have the same number of rows::
@@ -15,23 +16,13 @@ the last row is repeated, so that all replicas have the same number of rows::
     worker             0           | 1
     `is_real`          1  1 | 1  1 | 1  1 | 1  0
 
-Each batch of an update is divided in this way. Here is an update of 7 rows for the same replicas,
-in batches of 4 and 3 rows::
+`in_parts` divides a share in the same way.
 
-    batch of the update   0             | 1
-    row of the batch      0 | 1 | 2 | 3 | 0 | 1 | 2 | 2
-    replica               0 | 1 | 2 | 3 | 0 | 1 | 2 | 3
-    `is_real`             1 | 1 | 1 | 1 | 1 | 1 | 1 | 0
+The loss of a batch is the sum of the losses of its shares, if each share divides by what Keras
+divides by: the number of rows or the total weight of the whole batch. Therefore `ShareWeights` has
+these two numbers. With the losses l and the weights w::
 
-To need less memory, a replica may compute its share in parts, one after the other. `in_parts`
-divides it in the same way; each part is then a share of its own.
-
-The loss of an update is the loss that Keras computes for all of its rows as one batch. It is the
-sum of the losses of the shares, if each share divides by what Keras divides by: the number of rows
-or the total weight of the whole update. Therefore `ShareWeights` has these two numbers. With the
-losses l and the weights w::
-
-    reduction of the loss         loss of the update   loss of a share, over its real rows
+    reduction of the loss         loss of the batch    loss of a share, over its real rows
     "sum"                         sum(w l)             sum(w l)
     "sum_over_batch_size"         mean(w l)            sum(w l) / num_rows
     "mean_with_sample_weight"     sum(w l) / sum(w)    sum(w l) / total_weight
@@ -50,11 +41,10 @@ class WorkerBatches(NamedTuple):
 
     Fields:
         shares: function of a `tf.distribute.InputContext` that returns the data set of a worker.
-            An element is what one replica computes in one update: a tuple with its share of each
-            batch. The elements come update by update, in each update one for each replica of the
-            worker.
-        num_batches: number of updates, or of batches for validation; None if infinite or unknown.
-        largest_step: a step whose update takes the most memory, counted from the beginning of the
+            An element is a share, (inputs, labels, `ShareWeights`). They come batch by batch, of
+            each batch one for each replica of the worker.
+        num_batches: None if infinite or unknown.
+        largest_step: a step whose batch takes the most memory, counted from the beginning of the
             run; None if they all take the same, or if it is unknown.
         on_device: function of the (inputs, labels) of a share that returns those to train on. The
             device that trains on them computes it, such as an augmentation.
@@ -66,30 +56,24 @@ class WorkerBatches(NamedTuple):
     on_device: Callable | None = None
 
     def whole(self):
-        """Returns a `tf.data.Dataset` of whole batches, with the weights as a tensor.
+        """Returns a `tf.data.Dataset` of whole batches, with the weights as a tensor."""
 
-        If an update has several batches, the elements are tuples of batches.
-        """
-
-        def without_totals(*shares):
-            batches = []
-            for inputs, labels, share_weights in shares:
-                if self.on_device is not None:
-                    inputs, labels = self.on_device(inputs, labels)
-                batches.append((inputs, labels, share_weights.weights))
-            return batches[0] if len(batches) == 1 else tuple(batches)
+        def without_totals(inputs, labels, share_weights):
+            if self.on_device is not None:
+                inputs, labels = self.on_device(inputs, labels)
+            return inputs, labels, share_weights.weights
 
         return self.shares(tf.distribute.InputContext()).map(without_totals)
 
 
 class ShareWeights(NamedTuple):
-    """The weights of the rows of a share, and the size of the update that it belongs to.
+    """The weights of the rows of a share, and the size of the batch that it belongs to.
 
     Fields:
         weights: float32 [B] or [B, ...], the weights of the data set; None if it has none.
         is_real: float32 [B], 1, or 0 for rows that are repeated to fill a replica.
-        num_rows: float32 [B], the number of rows of the whole update, the same in each row.
-        total_weight: float32 [B], the sum of the weights of the whole update, the same in each row.
+        num_rows: float32 [B], the number of rows of the whole batch, the same in each row.
+        total_weight: float32 [B], the sum of the weights of the whole batch, the same in each row.
     """
 
     weights: tf.Tensor | None
@@ -98,8 +82,8 @@ class ShareWeights(NamedTuple):
     total_weight: tf.Tensor
 
     @classmethod
-    def of_update(cls, weights, num_rows, total_weight):
-        """Creates the weights of some real rows of an update; both numbers are scalars."""
+    def of_batch(cls, weights, num_rows, total_weight):
+        """Creates the weights of some real rows of a batch; both numbers are scalars."""
         shape = tf.shape(weights)[:1]
         return cls(
             weights,
@@ -148,32 +132,29 @@ def split(batch, indices, is_real):
     return inputs, labels, share_weights._replace(is_real=is_real)
 
 
-def split_batches(updates, num_batches=None, largest_step=None):
+def split_batches(batches, num_batches=None, largest_step=None):
     """Makes `WorkerBatches` of a data set of whole batches.
 
     Every worker reads all of it and keeps its own rows. The elements are batches (inputs, labels,
-    weights [B] or [B, ...], or None), or tuples of batches whose gradients are summed.
+    weights [B] or [B, ...], or None).
     """
 
     def shares(context):
-        batches = updates.map(_with_totals)
+        whole = batches.map(_with_totals)
         if context.num_replicas_in_sync == 1:
-            return batches
+            return whole
 
-        def split_update(*batches):
-            by_replica = []
-            for batch in batches:
-                size = tf.shape(batch[2].is_real)[0]
-                by_replica.append(split(batch, *split_rows(size, context)))
-            return tuple(by_replica)
+        def by_replica(inputs, labels, share_weights):
+            size = tf.shape(share_weights.is_real)[0]
+            return split((inputs, labels, share_weights), *split_rows(size, context))
 
-        return unbatch_replicas(batches.map(split_update, tf.data.AUTOTUNE))
+        return unbatch_replicas(whole.map(by_replica, tf.data.AUTOTUNE))
 
     return WorkerBatches(shares, num_batches, largest_step)
 
 
 def in_parts(share, number):
-    """Divides a share into parts that are shares of the same update.
+    """Divides a share into parts.
 
     Args:
         share: (inputs, labels, `ShareWeights`).
@@ -197,27 +178,15 @@ def in_parts(share, number):
     return parts
 
 
-def _with_totals(*update):
-    """Converts an element of a data set to a tuple of batches with `ShareWeights`."""
-    is_batch = not isinstance(update[-1], tuple)  # it ends with the weights
-    batches = (update,) if is_batch else update
-    all_weights = [_weights_or_ones(batch) for batch in batches]
-    num_rows = tf.add_n([tf.shape(weights)[0] for weights in all_weights])
-    total = tf.add_n([tf.reduce_sum(weights) for weights in all_weights])
-    converted = []
-    for (inputs, labels, given), weights in zip(batches, all_weights):
-        share_weights = ShareWeights.of_update(weights, num_rows, total)
-        if given is None:
-            share_weights = share_weights._replace(weights=None)
-        converted.append((inputs, labels, share_weights))
-    return tuple(converted)
-
-
-def _weights_or_ones(batch):
-    inputs, _, weights = batch
+def _with_totals(inputs, labels, weights):
+    """Converts a batch to a share of all its rows."""
     if weights is None:
-        return tf.ones(tf.shape(tf.nest.flatten(inputs)[0])[:1])
-    return tf.cast(weights, tf.float32)
+        num_rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
+        share_weights = ShareWeights.of_batch(tf.ones(num_rows), num_rows, num_rows)
+        return inputs, labels, share_weights._replace(weights=None)
+    weights = tf.cast(weights, tf.float32)
+    total_weight = tf.reduce_sum(weights)
+    return inputs, labels, ShareWeights.of_batch(weights, tf.shape(weights)[0], total_weight)
 
 
 def unbatch_replicas(batches):

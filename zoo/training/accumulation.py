@@ -55,7 +55,7 @@ def lacks_memory(error):
 
 
 def _rows_of_share(trainer, batches):
-    """The number of rows that a replica computes of the batch of an update with the most rows."""
+    """The number of rows of a batch that a replica computes."""
     shares = distribution.as_worker_batches(batches).shares(tf.distribute.InputContext())
-    rows = max(len(share_weights.is_real) for _, _, share_weights in next(iter(shares)))
-    return -(-rows // trainer.distribute_strategy.num_replicas_in_sync)
+    _, _, share_weights = next(iter(shares))
+    return -(-len(share_weights.is_real) // trainer.distribute_strategy.num_replicas_in_sync)

@@ -1,4 +1,4 @@
-"""Losses of the shares of an update, whose sum is the loss that Keras computes for all its rows.
+"""Losses of the shares of a batch, whose sum is the loss that Keras computes for all its rows.
 
 `zoo.data.worker_batches` explains the words and the three reductions.
 """
@@ -42,7 +42,7 @@ def common_reduction(losses):
 
 
 def loss_weights(share_weights, reduction, num_replicas):
-    """Computes the weights with which the losses of all shares sum to that of the update.
+    """Computes the weights with which the losses of all shares sum to that of the batch.
 
     Args:
         share_weights: `ShareWeights` of B rows.
@@ -66,7 +66,7 @@ def loss_weights(share_weights, reduction, num_replicas):
 
 
 class ShareLoss(keras.losses.Loss):
-    """A loss of a share of an update.
+    """A loss of a share of a batch.
 
     It takes the weights of `loss_weights`, [B] or [B, ...], for values of any shape: Keras accepts
     weights [B] only if the values are [B]. Without weights, the loss of a single share is that of
@@ -74,10 +74,10 @@ class ShareLoss(keras.losses.Loss):
 
     Args:
         loss: `keras.losses.Loss`, or function of (labels, outputs).
-        num_shares: number of shares of an update.
+        num_shares: number of shares of a batch.
 
     Raises:
-        UserError: when it is called, if the loss of an update is not a sum over its shares: if the
+        UserError: when it is called, if the loss of a batch is not a sum over its shares: if the
             loss is one number for a batch, compares its rows, overrides ``__call__``, or is a mean
             over the items that a mask selects, and there are several shares. With
             "mean_with_sample_weight", masks of weighted items are always refused.
@@ -142,7 +142,7 @@ class ShareLoss(keras.losses.Loss):
             )
         if self.num_shares > 1:
             raise UserError(
-                f"{self._subject} has a mask, so an update cannot be split between "
+                f"{self._subject} has a mask, so a batch cannot be split between "
                 f"{self.num_shares} devices or parts of a batch. Use weights of 0 instead of "
                 f'the mask, and the reduction "{_WEIGHTED_MEAN}", or train on one device '
                 "without accumulation."
@@ -151,7 +151,7 @@ class ShareLoss(keras.losses.Loss):
     def _check_single_share(self, reason, advice):
         if self.num_shares > 1:
             raise UserError(
-                f"{self._subject} {reason}, so an update cannot be split between "
+                f"{self._subject} {reason}, so a batch cannot be split between "
                 f"{self.num_shares} devices or parts of a batch. {advice}, or train on one "
                 "device without accumulation."
             )

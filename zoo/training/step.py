@@ -12,35 +12,34 @@ from zoo import compat, kernels
 from zoo.training.distribution import sum_over_replicas
 
 
-def training_step(trainer, shares, compute_gradients):
-    """Updates the weights once, with the sum of the gradients of all shares.
+def training_step(trainer, parts, compute_gradients):
+    """Updates the weights once, with the sum of the gradients of all replicas.
 
     Args:
         trainer: compiled `zoo.training.trainer.Trainer`.
-        shares: the shares of this replica of the batches of the update, or parts of them; each is
-            (inputs, labels, `ShareWeights`).
+        parts: the share of this replica, or its parts; each is (inputs, labels, `ShareWeights`).
         compute_gradients: `loss_and_gradients` as a function of (inputs, labels, share_weights),
             which may be compiled.
 
     Returns:
-        The sum of the losses of the shares of this replica.
+        The sum of the losses of the parts.
     """
     variables = trainer.trainable_variables
     total_loss = 0.0
     total_gradients = [None] * len(variables)
 
-    # 1. The losses and gradients of this replica, summed over its shares.
-    for share in shares:
-        # One share after the other, as each takes memory.
+    # 1. The losses and gradients of this replica, summed over its parts.
+    for part in parts:
+        # One part after the other, as each takes memory.
         with tf.control_dependencies([total for total in total_gradients if total is not None]):
-            loss, outputs, attributes, gradients = compute_gradients(*share)
+            loss, outputs, attributes, gradients = compute_gradients(*part)
         for output, values in zip(keras.tree.flatten(outputs), attributes):
             compat.set_keras_attributes(output, values)  # a `tf.function` drops them
         total_loss += loss
         total_gradients = [
             _add(total, gradient) for total, gradient in zip(total_gradients, gradients)
         ]
-        trainer.update_metrics(share, outputs)
+        trainer.update_metrics(part, outputs)
 
     # 2. Their sum over the replicas. A variable that the loss does not depend on has no gradient,
     #    and is not updated.
@@ -80,16 +79,16 @@ def apply_gradients(optimizer, gradients, variables):
     optimizer.apply(gradients, variables)
 
 
-def validation_step(trainer, shares):
-    """Returns the sum of the losses of the shares of this replica, as `training_step` does."""
+def validation_step(trainer, parts):
+    """Returns the sum of the losses of the parts, as `training_step` does."""
     total_loss = tf.constant(0.0)
-    for share in shares:
-        inputs, labels, share_weights = share
+    for part in parts:
+        inputs, labels, share_weights = part
         with tf.control_dependencies([total_loss]):  # one after the other
             outputs = trainer(inputs, training=False)
             loss = trainer.compute_loss(inputs, labels, outputs, share_weights, training=False)
         total_loss += loss
-        trainer.update_metrics(share, outputs)
+        trainer.update_metrics(part, outputs)
     return total_loss
 
 

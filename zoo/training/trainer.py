@@ -29,11 +29,10 @@ _REQUESTED = -1.0  # value of `gradient_norm` that requests its measurement
 class Trainer(compat.TrainingModel):
     """Trains a model with `fit`; the result does not depend on the number of replicas.
 
-    A step of `fit` is one update of the weights. It takes a batch (inputs, labels, weights), or a
-    tuple of batches whose gradients are summed. The loss of an update is the loss that Keras
-    computes for all of its rows as one batch, with the reductions "sum_over_batch_size", "sum" or
+    The loss of a batch (inputs, labels, weights) is that of Keras, also if it is divided between
+    replicas or into parts, with the reductions "sum_over_batch_size", "sum" or
     "mean_with_sample_weight"; see `zoo.data.worker_batches`. As in Keras, the reported loss of an
-    epoch is the mean of the losses of its updates, weighted by their numbers of rows. With
+    epoch is the mean of the losses of its batches, weighted by their numbers of rows. With
     "mean_with_sample_weight", they are weighted by their total weights, which gives the weighted
     mean over all items.
 
@@ -168,7 +167,7 @@ class Trainer(compat.TrainingModel):
         self.jit_update = on and on_one_device and self._has_blocks
         self.trace()
 
-    def _chooses_xla(self, update_spec):
+    def _chooses_xla(self, batch_spec):
         """Whether to compile steps on batches of this structure with XLA, and why: (bool, str)."""
         if self._jit_compile_argument != "auto":
             return self._jit_compile_argument, "jit_compile says"
@@ -176,7 +175,7 @@ class Trainer(compat.TrainingModel):
             return False, "there is no GPU"
         if self._has_blocks:
             return True, "each kind of block is compiled once for each shape of batches"
-        specs = [one for one in tf.nest.flatten(update_spec) if isinstance(one, tf.TensorSpec)]
+        specs = [one for one in tf.nest.flatten(batch_spec) if isinstance(one, tf.TensorSpec)]
         if all(None not in spec.shape[1:] for spec in specs):
             return True, "all batches have one shape"
         return False, "batches have several shapes, each of which takes time to compile"
@@ -214,7 +213,7 @@ class Trainer(compat.TrainingModel):
 
         Args:
             batches: `WorkerBatches` or infinite `tf.data.Dataset` of batches (inputs, labels,
-                weights), or of tuples of batches.
+                weights).
             epochs, initial_epoch, validation_freq, callbacks, verbose: as in Keras.
             steps_per_epoch: as in Keras; several workers need it.
             validation_data: `WorkerBatches` or `tf.data.Dataset` with a known number of batches.
@@ -230,9 +229,8 @@ class Trainer(compat.TrainingModel):
         if verbose and self._num_replicas > 1:
             print(f"Training on {self._num_replicas} devices")
         batches = distribution.as_worker_batches(batches)
-        # of one replica: a tuple with the whole batches of an update
-        update_spec = batches.shares(tf.distribute.InputContext()).element_spec
-        uses_xla, reason = self._chooses_xla(update_spec)
+        batch_spec = batches.shares(tf.distribute.InputContext()).element_spec  # of one replica
+        uses_xla, reason = self._chooses_xla(batch_spec)
         if verbose:
             print(f"XLA: {'on' if uses_xla else 'off'}, as {reason}")
         is_traced = (
@@ -244,11 +242,11 @@ class Trainer(compat.TrainingModel):
             self._accumulation = accumulation
             self._on_device = batches.on_device
             self._use_xla(uses_xla)  # traces the step
-        self._num_shares = self._num_replicas * len(update_spec) * accumulation
+        self._num_shares = self._num_replicas * accumulation
         for loss in self._share_losses:
             loss.num_shares = self._num_shares
         with strategy.scope():
-            self._build_metrics(update_spec)
+            self._build_metrics(batch_spec)
         validation_steps = None
         if validation_data is not None:
             validation_data = distribution.as_worker_batches(validation_data)
@@ -280,46 +278,40 @@ class Trainer(compat.TrainingModel):
         """Saves the trained model, without the trainer."""
         return self.trained_model().save(*args, **kwargs)
 
-    def train_step(self, shares):
-        shares = self._in_parts(self._computed_on_device(shares))
-        # An update has one regularization loss: `TrainingModel` divides it by this number, and
-        # Keras by the number of replicas.
-        self.batches_per_update = len(shares)
+    def train_step(self, share):
+        parts = self._in_parts(self._computed_on_device(share))
         # By default, the gradients are a part of the graph of the step: only there can layers
         # communicate between replicas, as synchronized batch normalization does.
         compute_gradients = functools.partial(loss_and_gradients, self)
-        if self._jit_gradients or len(shares) > 1:
-            # A `tf.function` of their own: the part of the step that XLA compiles, or one graph
-            # for all batches of the same shapes, which would otherwise be traced one by one.
+        if self._jit_gradients or len(parts) > 1:
+            # A `tf.function` of their own: what XLA compiles of the step, or one graph for all
+            # parts, which would otherwise be traced one by one.
             compute_gradients = self._traced_gradients
-        loss = training_step(self, shares, compute_gradients)
-        return self._logs(loss, shares)
+        loss = training_step(self, parts, compute_gradients)
+        return self._logs(loss, share)
 
-    def _computed_on_device(self, shares):
-        """Applies `WorkerBatches.on_device`, such as an augmentation, to the shares."""
+    def _computed_on_device(self, share):
+        """Applies `WorkerBatches.on_device`, such as an augmentation."""
         if self._on_device is None:
-            return shares
-        computed = []
-        for inputs, labels, share_weights in shares:
-            inputs, labels = self._on_device(inputs, labels)
-            computed.append((inputs, labels, share_weights))
-        return computed
+            return share
+        inputs, labels, share_weights = share
+        inputs, labels = self._on_device(inputs, labels)
+        return inputs, labels, share_weights
 
-    def _in_parts(self, shares):
-        if self._accumulation == 1:
-            return shares
-        return [part for share in shares for part in in_parts(share, self._accumulation)]
+    def _in_parts(self, share):
+        # A batch has one regularization loss: `TrainingModel` divides it by this number, and Keras
+        # by the number of replicas.
+        self.parts_per_share = self._accumulation
+        return [share] if self._accumulation == 1 else in_parts(share, self._accumulation)
 
-    def test_step(self, shares):
-        shares = self._in_parts(shares)
-        self.batches_per_update = len(shares)
-        loss = validation_step(self, shares)
-        return self._logs(loss, shares)
+    def test_step(self, share):
+        loss = validation_step(self, self._in_parts(share))
+        return self._logs(loss, share)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Returns the loss of a share, whose weights are `ShareWeights`.
 
-        The shares of an update have equal parts of the regularization losses.
+        The shares of a batch have equal parts of the regularization losses.
         """
         weights = None
         if sample_weight.weights is not None or self._num_shares > 1:
@@ -378,9 +370,9 @@ class Trainer(compat.TrainingModel):
         is_due = (last_norm == _REQUESTED) | ~tf.math.is_finite(loss)
         self.gradient_norm.assign(tf.cond(is_due, norm, lambda: last_norm))
 
-    def _logs(self, loss, shares):
+    def _logs(self, loss, share):
         """Updates the reported loss with that of this replica; returns the metrics."""
-        _, _, share_weights = shares[0]
+        _, _, share_weights = share
         size = share_weights.num_rows
         if self._reduction == "mean_with_sample_weight":
             size = share_weights.total_weight
@@ -396,14 +388,13 @@ class Trainer(compat.TrainingModel):
             logs = {name: tf.expand_dims(value, 0) for name, value in logs.items()}
         return logs
 
-    def _build_metrics(self, update_spec):
-        """Builds losses and metrics, given the specs of the batches of an update."""
-        batch = keras.tree.map_structure(_symbolic, update_spec[0])
+    def _build_metrics(self, batch_spec):
+        """Builds losses and metrics, given the specs of a batch."""
 
-        def step(shares):
-            return self.test_step(self._computed_on_device(shares))
+        def step(share):
+            return self.test_step(self._computed_on_device(share))
 
-        self.build_losses_and_metrics(step, (batch,))
+        self.build_losses_and_metrics(step, keras.tree.map_structure(_symbolic, batch_spec))
 
 
 def _symbolic(spec):

@@ -47,8 +47,8 @@ def as_worker_batches(batches):
     """Returns `WorkerBatches`, of which every worker computes all batches of a data set.
 
     Args:
-        batches: `tf.data.Dataset` of batches (inputs, labels, weights), or of tuples of these, with
-            weights [B] or [B, ...], or None; or `WorkerBatches`, which are returned unchanged.
+        batches: `tf.data.Dataset` of batches (inputs, labels, weights), with weights [B] or
+            [B, ...], or None; or `WorkerBatches`, which are returned unchanged.
     """
     if isinstance(batches, WorkerBatches):
         return batches
@@ -59,8 +59,8 @@ def as_worker_batches(batches):
 def distribute(batches, strategy):
     """Splits `WorkerBatches` between the replicas of a `tf.distribute.Strategy`.
 
-    Returns an input for `fit`, whose elements are tuples of the shares of an update. It is infinite
-    if there are several replicas.
+    Returns an input for `fit`, whose elements are shares. It is infinite if there are several
+    replicas.
     """
     if strategy.num_replicas_in_sync == 1:
         return batches.shares(tf.distribute.InputContext())
