@@ -43,7 +43,7 @@ def test_alone_it_is_the_default_strategy(environment):
     batches = tf.data.Dataset.from_tensors((np.zeros((3, 2)), np.zeros(3), np.ones(3, "f4")))
     batches = distribution.as_worker_batches(batches)
     assert batches.num_batches == 1 and distribution.as_worker_batches(batches) is batches
-    [[[inputs, _, share]]] = distribution.distribute(batches, strategy)
+    [(inputs, _, share)] = distribution.distribute(batches, strategy)
     assert inputs.shape == (3, 2)
     assert set(share.num_rows.numpy()) == {3} == set(share.total_weight.numpy())
 
