@@ -133,8 +133,7 @@ class Trainer(compat.TrainingModel):
             )
         if self._num_replicas > 1 and inner_optimizer.ema_overwrite_frequency:
             raise UserError("On several devices, ema_overwrite_frequency is not supported.")
-        self._num_shares = self._num_replicas
-        self._accumulation = 1
+        self.parts_per_share = 1
         self._on_device = None
         self._share_losses = []
         super().compile(
@@ -183,6 +182,10 @@ class Trainer(compat.TrainingModel):
     @property
     def _num_replicas(self):
         return self.distribute_strategy.num_replicas_in_sync
+
+    @property
+    def _num_shares(self):
+        return self._num_replicas * self.parts_per_share
 
     def trace(self):
         """Traces the training step again, after an attribute of a layer has changed."""
@@ -235,14 +238,13 @@ class Trainer(compat.TrainingModel):
             print(f"XLA: {'on' if uses_xla else 'off'}, as {reason}")
         is_traced = (
             uses_xla == self._uses_xla
-            and accumulation == self._accumulation
+            and accumulation == self.parts_per_share
             and batches.on_device is self._on_device
         )
         if not is_traced:
-            self._accumulation = accumulation
+            self.parts_per_share = accumulation
             self._on_device = batches.on_device
             self._use_xla(uses_xla)  # traces the step
-        self._num_shares = self._num_replicas * accumulation
         for loss in self._share_losses:
             loss.num_shares = self._num_shares
         with strategy.scope():
@@ -299,10 +301,7 @@ class Trainer(compat.TrainingModel):
         return inputs, labels, share_weights
 
     def _in_parts(self, share):
-        # A batch has one regularization loss: `TrainingModel` divides it by this number, and Keras
-        # by the number of replicas.
-        self.parts_per_share = self._accumulation
-        return [share] if self._accumulation == 1 else in_parts(share, self._accumulation)
+        return [share] if self.parts_per_share == 1 else in_parts(share, self.parts_per_share)
 
     def test_step(self, share):
         loss = validation_step(self, self._in_parts(share))
@@ -326,7 +325,7 @@ class Trainer(compat.TrainingModel):
         if self.metrics_of_compile is None:
             return
         weights = share_weights.weights
-        if self._num_replicas > 1 or self._accumulation > 1:  # some rows may be repeated
+        if self._num_shares > 1:  # some rows may be repeated
             if weights is None or self._has_unweighted_metrics:  # they are removed
                 select = functools.partial(_select_rows, selected=share_weights.is_real > 0)
                 labels, outputs, weights = keras.tree.map_structure(
