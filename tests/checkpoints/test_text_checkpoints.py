@@ -14,9 +14,15 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 import zoo
 from tests.checkpoints import drawn
-from tests.checkpoints.text_folders import ODD_TEXTS, bert_tokenizer, gpt2_tokenizer, write
+from tests.checkpoints.text_folders import (
+    ODD_TEXTS,
+    bert_tokenizer,
+    gpt2_tokenizer,
+    roberta_tokenizer,
+    write,
+)
 from zoo.checkpoints import CheckpointError
-from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe
+from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe, roberta_bpe
 
 GOLDENS = json.loads(
     (pathlib.Path(__file__).parent / "goldens" / "hugging_face_text.json").read_text()
@@ -279,6 +285,52 @@ def test_a_vocabulary_without_merges_of_special_tokens(tmp_path):
     path.write_text(json.dumps({**vocab, "<mask>": len(vocab)}))
     tokenizer, _ = byte_level_bpe(path.parent, len(vocab) + 1)
     assert tokenizer.vocab["<mask>"] == len(vocab)
+
+
+def write_files(folder, files):
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize("size", [401, 402, 410])
+def test_the_tokenizer_of_roberta(size, tmp_path):
+    """Without <mask> if the model does not have it, as bart-large-cnn; texts hold no <s>."""
+    write_files(tmp_path, roberta_tokenizer())
+    tokenizer, special = roberta_bpe(tmp_path, size)
+    assert special == (0, 2, 1, ())
+    assert tokenizer.vocab_size == size and ("<mask>" in tokenizer.vocab) == (size > 401)
+    rows = tokenizer.encode(ODD_TEXTS)
+    assert tokenizer.decode([[0, *row, 2, 1] for row in rows]) == ODD_TEXTS
+    assert tokenizer.with_prefix(0).encode(ODD_TEXTS) == [[0, *row] for row in rows]
+    assert tokenizer.pieces([0, *tokenizer.encode([" é</s>"])[0]])[:2] == ["<s>", " "]
+    assert min(id for row in rows for id in row) > 3
+
+
+AROUND = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
+AROUND |= {"trim_offsets": True, "add_prefix_space": False}
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"post_processor": AROUND}, None),
+        ({"post_processor": AROUND | {"cls": ["<unk>", 3]}}, "adds the ids .3, 2. to texts"),
+        ({"added_tokens": [{**ADDED, "content": "Zoo", "special": False}]}, "token 'Zoo' is text"),
+        ({"model": WORDS | {"vocab": {"a": 0}}, "added_tokens": []}, "cls_token '<s>' is not in"),
+    ],
+)
+def test_tokenizer_json_of_roberta(changed, message, tmp_path):
+    write_files(tmp_path, roberta_tokenizer())
+    expected, _ = roberta_bpe(tmp_path, 402)
+    content = json.loads(expected.content)
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**content, **changed}))
+    if message is None:
+        tokenizer, special = roberta_bpe(tmp_path, 402)
+        assert special == (0, 2, 1, ())
+        assert tokenizer.encode(ODD_TEXTS) == expected.encode(ODD_TEXTS)
+    else:
+        with pytest.raises(CheckpointError, match=message):
+            roberta_bpe(tmp_path, 402)
 
 
 def test_a_vocabulary_that_ends_early_is_told(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Small folders of GPT-2 and BERT in the published layout, with drawn weights."""
+"""Small folders of GPT-2, RoBERTa and BERT in the published layout, with drawn weights."""
 
 import json
 
@@ -38,20 +38,27 @@ def write(folder, config, shapes, tokenizer, without=(), **changed):
     return folder
 
 
-def gpt2_tokenizer(size=400):
-    """vocab.json and merges.txt; "<|endoftext|>" has the first id."""
+def gpt2_tokenizer(size=400, first=("<|endoftext|>",), last=()):
+    """vocab.json and merges.txt, with special tokens that have the first and the last ids."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<|endoftext|>"],
+        special_tokens=[*first],
         show_progress=False,
     )
     tokenizer.train_from_iterator(LINES, trainer)
     model = json.loads(tokenizer.to_str())["model"]
     merges = "\n".join(["#version: 0.2", *(f"{left} {right}" for left, right in model["merges"])])
-    return {"vocab.json": json.dumps(model["vocab"]), "merges.txt": merges + "\n"}
+    vocab = model["vocab"] | {token: size + index for index, token in enumerate(last)}
+    return {"vocab.json": json.dumps(vocab), "merges.txt": merges + "\n"}
+
+
+def roberta_tokenizer(size=400):
+    """The same for RoBERTa and BART: `size` + 2 tokens, of which the last is "<mask>"."""
+    first = ("<s>", "<pad>", "</s>", "<unk>")
+    return gpt2_tokenizer(size, first, ("madeupword0000", "<mask>"))
 
 
 def bert_tokenizer(lowercase=True, **settings):

@@ -27,10 +27,12 @@ TOKENIZERS = {
         TRAINED.model, _VOCAB, 5, ("<lang>",), len(_VOCAB), (0,), language_prefixes=True
     ),
     "gpt2": byte_level_bpe(_BYTES, [("t", "h"), ("th", "e")], ["<|end|>"]),
+    "bart": byte_level_bpe(_BYTES, [("t", "h"), ("th", "e")], ["<|end|>"]).with_prefix(258),
     "bert": wordpiece(_WORDS, ["[UNK]", "[SEP]"], lowercase=False),
 }
 FILES = {"trained": ["a.spm"], "published": ["a.spm", "a.json"]}
 FILES["trained, prefix"] = FILES["published"]
+FILES["bart"] = ["a.tokenizer.json", "a.json"]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -66,7 +68,7 @@ def test_the_checksum_is_of_all_that_a_tokenizer_does():
         wordpiece(_WORDS, ["[UNK]", "[SEP]"]),
         *TOKENIZERS.values(),
     ]
-    assert len({checksum(other) for other in others}) == 8
+    assert len({checksum(other) for other in others}) == 9
     assert checksum(TRAINED, others[0]) != checksum(others[0], TRAINED)
 
 
@@ -93,7 +95,7 @@ def test_a_broken_or_missing_model_is_named(tmp_path, capfd):
 
 
 def test_another_tokenizer_of_the_same_name_is_replaced(tmp_path):
-    for name in ("published", "trained", "bert"):
+    for name in ("published", "bart", "bert", "trained", "bart", "published"):
         files = save_tokenizer(TOKENIZERS[name], tmp_path, "a")
         assert {path.name for path in tmp_path.iterdir()} == {*files}
         assert load_tokenizer(tmp_path, "a") == TOKENIZERS[name]

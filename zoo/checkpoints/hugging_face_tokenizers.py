@@ -1,4 +1,4 @@
-"""Reads Hugging Face's tokenizers of GPT-2 and BERT.
+"""Reads Hugging Face's tokenizers of GPT-2, RoBERTa and BERT.
 
 The library `tokenizers` reads tokenizer.json. In older folders, the vocabulary is in vocab.txt, or
 in vocab.json and merges.txt. As in transformers, the settings of tokenizer_config.json take
@@ -6,6 +6,7 @@ precedence.
 """
 
 import json
+import re
 
 from zoo.checkpoints.hugging_face_config import (
     check_settings,
@@ -28,6 +29,7 @@ _IN_CONFIG = {
 _SPECIAL = {  # how a token is added that is not text
     "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
 }  # fmt: skip
+_UNUSED = re.compile("madeupword[0-9]+")  # by which fairseq fills up the vocabulary
 _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")  # equivalent
 _BERT_SETTINGS = {  # of folders with vocab.txt
     "tokenizer_class": (*_BERT_CLASSES, *(f"{name}Fast" for name in _BERT_CLASSES)),
@@ -44,23 +46,35 @@ def byte_level_bpe(folder, vocab_size):
     """
     config = tokenizer_settings(folder)
     check_settings(folder / "tokenizer_config.json", config, {"add_eos_token": False})
-    content = _content(folder, "vocab.json", _read_gpt2)
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
-    vocab, control = _with_control(folder, content, config, names)
-    if not (folder / _FILE).is_file():
-        _check_merges(folder, content, control)
-    pre_tokenizer = content["pre_tokenizer"] or {}
-    if "add_prefix_space" in pre_tokenizer:
-        # GPT2Tokenizer ignores it in tokenizer.json.
-        is_gpt2 = str(config.get("tokenizer_class") or "GPT2").startswith("GPT2")
-        in_file = pre_tokenizer["add_prefix_space"] and not is_gpt2
-        pre_tokenizer["add_prefix_space"] = config.get("add_prefix_space", in_file)
+    content, vocab, control = _byte_level(folder, config, names)
     tokenizer = _create(content, vocab, control, vocab_size)
     adds_start = config.get("add_bos_token", False)
     if tokenizer.library.num_special_tokens_to_add(is_pair=False) and not adds_start:
         name = content["post_processor"]["type"]
         raise CheckpointError(f"{folder}: post_processor {name} is not supported.")
     return tokenizer, adds_start
+
+
+def roberta_bpe(folder, vocab_size):
+    """Returns the tokenizer of RoBERTa and BART, and its <s>, </s> and <pad> as `SpecialTokens`.
+
+    The tokenizer adds neither <s> nor </s>. Special tokens that the model does not have, such as
+    <mask> of bart-large-cnn, are left out. For `vocab_size` see `byte_level_bpe`.
+    """
+    config = tokenizer_settings(folder)
+    names = {f"{name}_token": f"<{name}>" for name in ("pad", "unk", "mask")}
+    names |= {"cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>", "eos_token": "</s>"}
+    content, vocab, control = _byte_level(folder, config, names)
+    special = _special_tokens(folder, config, names, vocab)
+    beyond = {token for token in control if vocab[token] >= vocab_size}
+    vocab = {token: id for token, id in vocab.items() if token not in beyond}
+    control = [token for token in control if token in vocab]
+    tokenizer = _create(content, vocab, control, vocab_size)
+    around = tokenizer.library.encode("").ids
+    if around not in ([], [special.start, special.end]):
+        raise CheckpointError(f"{folder}: the tokenizer adds the ids {around} to texts.")
+    return tokenizer, special
 
 
 def bert_wordpiece(folder, vocab_size, lower_case=False):
@@ -75,22 +89,11 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
     content = _content(folder, "vocab.txt", _read_bert)
     names = {f"{name.lower()}_token": f"[{name}]" for name in ("CLS", "SEP", "PAD", "UNK", "MASK")}
     vocab, control = _with_control(folder, content, config, names)
-    tokens = {name: config.get(name) or token for name, token in names.items()}
-    for name in ("cls_token", "sep_token", "pad_token", "unk_token"):
-        if tokens[name] not in vocab:
-            raise CheckpointError(
-                f"{folder}: the {name} {tokens[name]!r} is not in the vocabulary. Check "
-                "tokenizer_config.json and the file of the vocabulary."
-            )
-    special = SpecialTokens(
-        start=vocab[tokens["cls_token"]],
-        end=vocab[tokens["sep_token"]],
-        pad=vocab[tokens["pad_token"]],
-    )
+    special = _special_tokens(folder, config, names, vocab)
     count = max(vocab.values()) + 1
     if count < vocab_size:  # some are published so, or the file is truncated
         print(f"{folder}: the vocabulary has {count} tokens, the model {vocab_size}.")
-    content["model"]["unk_token"] = tokens["unk_token"]
+    content["model"]["unk_token"] = config.get("unk_token") or names["unk_token"]
     normalizer = content["normalizer"] or {"type": None}
     if normalizer["type"] == "BertNormalizer":
         for theirs, ours in _IN_CONFIG.items():
@@ -104,6 +107,39 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
             f"{folder}: do_lower_case with the normalizer {normalizer['type']} is not supported."
         )
     return _create(content, vocab, control, vocab_size), special
+
+
+def _byte_level(folder, config, names):
+    """The content of GPT-2's kind of tokenizer, its vocabulary and its special tokens."""
+    content = _content(folder, "vocab.json", _read_gpt2)
+    vocab, control = _with_control(folder, content, config, names)
+    if not (folder / _FILE).is_file():
+        _check_merges(folder, content, control)
+    pre_tokenizer = content["pre_tokenizer"] or {}
+    if "add_prefix_space" in pre_tokenizer:
+        # These classes ignore it in tokenizer.json.
+        name = str(config.get("tokenizer_class") or "GPT2")
+        in_file = pre_tokenizer["add_prefix_space"]
+        if name.startswith(("GPT2", "Roberta", "Bart")):
+            in_file = False
+        pre_tokenizer["add_prefix_space"] = config.get("add_prefix_space", in_file)
+    return content, vocab, control
+
+
+def _special_tokens(folder, config, names, vocab):
+    """`SpecialTokens` for texts between cls_token and sep_token; `names` are the default names."""
+    tokens = {name: config.get(name) or token for name, token in names.items()}
+    for name in ("cls_token", "sep_token", "pad_token", "unk_token"):
+        if tokens[name] not in vocab:
+            raise CheckpointError(
+                f"{folder}: the {name} {tokens[name]!r} is not in the vocabulary. Check "
+                "tokenizer_config.json and the file of the vocabulary."
+            )
+    return SpecialTokens(
+        start=vocab[tokens["cls_token"]],
+        end=vocab[tokens["sep_token"]],
+        pad=vocab[tokens["pad_token"]],
+    )
 
 
 def _content(folder, file, read_files):
@@ -169,6 +205,7 @@ def _check_merges(folder, content, control):
         and token not in known
         # A vocabulary may also hold special tokens that no other file names, such as <mask>.
         and token[0] + token[-1] not in ("<>", "[]")
+        and not _UNUSED.fullmatch(token)
     ]
     if lost:
         raise CheckpointError(

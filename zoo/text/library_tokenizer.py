@@ -9,7 +9,7 @@ import itertools
 import json
 
 from zoo.errors import TokenizerError, needed
-from zoo.text.tokenizer import Tokenizer, as_texts
+from zoo.text.tokenizer import Tokenizer, as_ids, as_texts
 
 CONTINUATION = "##"  # begins BERT's tokens that continue a word
 
@@ -36,6 +36,7 @@ class LibraryTokenizer(Tokenizer):
     Args:
         content: content of a tokenizer.json, str. Its added tokens are not text: `decode` leaves
             them out.
+        prefix: ids at the beginning of each text, such as the start token of BART.
 
     Attributes:
         library: `tokenizers.Tokenizer`.
@@ -45,6 +46,7 @@ class LibraryTokenizer(Tokenizer):
     """
 
     content: str = dataclasses.field(repr=False)
+    prefix: tuple[int, ...] = ()
 
     def __post_init__(self):
         tokenizer_class = needed("tokenizers").Tokenizer
@@ -72,14 +74,20 @@ class LibraryTokenizer(Tokenizer):
         for token in required:
             if token not in self.vocab:
                 raise TokenizerError(f"The vocabulary has no token {token!r}.")
+        as_ids(self.prefix, self.vocab_size)
 
     def __reduce__(self):  # a copy of `library` would forget its settings
-        return type(self), (self.content,)
+        return type(self), (self.content, self.prefix)
 
     def encode(self, texts):
-        """Encodes texts, without control ids: a list of ids for each text."""
+        """Encodes texts, with `prefix` but without control ids: a list of ids for each text."""
         encodings = self.library.encode_batch_fast(as_texts(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        return [[*self.prefix, *encoding.ids] for encoding in encodings]
+
+    def pieces(self, ids):
+        """Returns a label for each id of one sequence: its text, or "</s>"."""
+        tokens = [self.tokens[id] for id in as_ids(ids, self.vocab_size)]
+        return [self._bytes(token).decode(errors="replace") for token in tokens]
 
     @functools.cached_property
     def parts(self):

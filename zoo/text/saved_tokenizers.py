@@ -1,8 +1,8 @@
 """Writes and loads the files of tokenizers.
 
 - NAME.spm: a SentencePiece model.
-- NAME.json: what is not in the model: the vocabulary of a published translator, or a prefix.
 - NAME.tokenizer.json: a tokenizer of the library `tokenizers`, such as GPT-2's or BERT's.
+- NAME.json: what is in neither: the vocabulary of a published translator, or a prefix.
 """
 
 import dataclasses
@@ -20,13 +20,15 @@ _ENDINGS = ("spm", "json", "tokenizer.json")
 
 def save_tokenizer(tokenizer, folder, name):
     """Writes a tokenizer into a folder, over one of the same name; returns the names of files."""
+    table = dataclasses.asdict(tokenizer)
     if isinstance(tokenizer, LibraryTokenizer):
-        files = {"tokenizer.json": tokenizer.content.encode()}
+        files = {"tokenizer.json": table.pop("content").encode()}
+        has_table = bool(tokenizer.prefix)
     else:
-        table = dataclasses.asdict(tokenizer)
         files = {"spm": table.pop("model")}
-        if tokenizer.vocab is not None or tokenizer.prefix:
-            files["json"] = (json.dumps(table, ensure_ascii=False) + "\n").encode()
+        has_table = tokenizer.vocab is not None or bool(tokenizer.prefix)
+    if has_table:
+        files["json"] = (json.dumps(table, ensure_ascii=False) + "\n").encode()
     for ending in _ENDINGS:
         path = pathlib.Path(folder) / f"{name}.{ending}"
         if ending in files:
@@ -45,12 +47,12 @@ def load_tokenizer(folder, name):
     """
     model, table, library = (pathlib.Path(folder) / f"{name}.{ending}" for ending in _ENDINGS)
     try:
-        if library.is_file():
-            return LibraryTokenizer(read_text(library))
         arguments = read_json(table, {})
         for key, value in arguments.items():
             if isinstance(value, list):
                 arguments[key] = tuple(value)
+        if library.is_file():
+            return LibraryTokenizer(read_text(library), **arguments)
         return SentencePieceTokenizer(model.read_bytes(), **arguments)
     except OSError as error:
         raise TokenizerError(f"{error.filename} cannot be read: {error.strerror}.") from None

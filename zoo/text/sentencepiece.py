@@ -107,10 +107,6 @@ class SentencePieceTokenizer(Tokenizer):
         ids = as_ids(ids, self.vocab_size)
         return [self.tokens.get(id, "").replace(SPACE, " ") for id in ids]
 
-    def with_prefix(self, *prefix):
-        """Returns the same tokenizer with another `prefix`."""
-        return dataclasses.replace(self, prefix=prefix)
-
     def with_normalization(self, normalization):
         """Returns a tokenizer with the same ids and another normalization; see `train_tokenizer`.
 

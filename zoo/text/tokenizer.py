@@ -1,5 +1,6 @@
 """What all tokenizers share: ids to text, and the checks of texts and ids."""
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Mapping, Set
@@ -19,6 +20,9 @@ class Tokenizer:
     Attributes:
         vocab_size: number of ids.
         prefix: ids at the beginning of each text.
+        unknown: id of text that is not in the vocabulary; None if there is none.
+        language_prefixes: whether a text may begin with a language code, see
+            `zoo.text.sentencepiece.SentencePieceTokenizer`.
         token_bytes: list of bytes: the UTF-8 of each id, which may be a part of a character; empty
             for control tokens.
         space: character that stands for a space in tokens.
@@ -27,6 +31,8 @@ class Tokenizer:
     """
 
     prefix = ()
+    unknown = None
+    language_prefixes = False
     space = " "
     strips = False
     adds_space = False
@@ -35,6 +41,10 @@ class Tokenizer:
     def longest_token(self):
         """A text of n bytes is assumed to have at least n / longest_token tokens."""
         return max(_LONGEST_TOKEN, *map(len, self.token_bytes))
+
+    def with_prefix(self, *prefix):
+        """Returns the same tokenizer with another `prefix`."""
+        return dataclasses.replace(self, prefix=prefix)
 
     def decode(self, ids):
         """Decodes sequences of ids; control tokens are left out.
