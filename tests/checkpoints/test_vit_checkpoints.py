@@ -227,7 +227,7 @@ def test_what_only_the_name_of_a_model_of_timm_says(
         ({"architecture": "vit_huge"}, "does not say how many heads it has: pass num_heads"),
         ({"crop_mode": "border", "num_heads": 3}, "crop_mode='border' is not supported"),
         ({"interpolation": "lanczos", "num_heads": 3}, "'lanczos' is not supported"),
-        ({"global_pool": "map", "num_heads": 3}, "global_pool='map' is not supported"),
+        ({"global_pool": "prr", "num_heads": 3}, "global_pool='prr' is not supported"),
         ({"input_size": [3, 64, 32], "num_heads": 3}, "do not fit 64 x 32 pixels"),
         ({"model_args": {"num_heads": 5}}, "num_heads must divide embed_dim"),
     ],

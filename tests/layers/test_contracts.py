@@ -66,6 +66,9 @@ CASES = {
         keys={"mask": 1},
         rates=("dropout",),
     ),
+    "AttentionPool": _case(
+        *("AttentionPool", [_SEQUENCE], _E, 2, 12, "silu", 3, 1e-3, "he_uniform", "rms")
+    ),
     "FeedForward": _case(
         "FeedForward", [_SEQUENCE], 6, 12, "silu", 0.1, "he_uniform", rates=("dropout",)
     ),

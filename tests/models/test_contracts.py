@@ -26,6 +26,7 @@ _OF_TOKENS |= {"activation": "silu", "max_length": 11}
 VIT = {**_BLOCKS, "input_shape": (8, 12, 3), "num_classes": 5, "patch_size": 4}
 VIT |= {"dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3, "patch_dropout": 0.4}
 VIT |= {"num_class_tokens": 2, "num_registers": 3, "pool": "cls+mean", "representation_dim": 12}
+VIT |= {"representation_activation": "linear"}
 VIT |= {"positions": "sinusoidal", "prefix_positions": False, "interpolation": "bilinear"}
 VIT |= {"norm": "post", "normalize_embeddings": True, "normalize_pooled": True}
 VIT |= {"layer_scale": 0.5, "activation": "swiglu", "attention": "linear"}

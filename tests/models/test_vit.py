@@ -18,6 +18,7 @@ IMAGES = np.random.default_rng(0).normal(size=(4, 8, 12, 3)).astype("float32")
 SETTINGS = {
     "plain": {},
     "mean": {"pool": "mean"},
+    "map": {"pool": "map", "num_registers": 1},
     "post": {"norm": "post"},
     "all": {
         "ff_dim": 24,
@@ -84,7 +85,7 @@ def test_parameter_counts_are_the_published_ones(size, side, parameters):
 def test_the_input_of_the_head(settings):
     settings = {**settings, "num_layers": 1}
     model = shaken(zoo.vit(**{**SMALL, **settings}))
-    prefix = settings.get("num_class_tokens", int(model.pool != "mean"))
+    prefix = settings.get("num_class_tokens", int(model.pool not in ("mean", "map")))
     tokens = model.features(IMAGES)
     assert tokens.shape == (4, prefix + 6, 16)
     mean = ops.mean(tokens[:, prefix:], axis=1)
@@ -92,6 +93,7 @@ def test_the_input_of_the_head(settings):
         "cls": tokens[:, 0],
         "mean": mean,
         "cls+mean": ops.concatenate([tokens[:, 0], mean], axis=-1),
+        "map": model.attention_pool and model.attention_pool(tokens[:, prefix:])[:, 0],
     }[model.pool]
     if settings.get("normalize_pooled"):
         assert model.encoder_norm is None
@@ -254,6 +256,7 @@ def test_stochastic_depth_grows_to_the_last_block():
         ({**SMALL, "positions": "sideways"}, "positions='sideways'"),
         ({**SMALL, "positions": "rotary", "key_dim": 6}, "multiple of 4. Received: key_dim=6"),
         ({**SMALL, "attention": "sparse"}, "attention='sparse'"),
+        ({**SMALL, "representation_activation": "relu"}, "representation_activation='relu'"),
         ({**SMALL, "attention": "linear", "positions": "relative"}, "positions='relative'"),
         ({**SMALL, "positions": "rotary", "patch_dropout": 0.5}, "dropout=0.5, positions='rotary'"),
     ],
@@ -289,6 +292,33 @@ def test_rollout_follows_all_that_the_head_reads(settings):
         read = (read + flow[:, prefix:].mean(axis=1)) / 2
     found = numpy(attention_rollout(model, IMAGES)).reshape(4, 6)
     np.testing.assert_allclose(found, read[:, prefix:], atol=1e-6)
+
+
+def test_rollout_through_attention_pooling():
+    model = shaken(zoo.vit(**SMALL, pool="map"))
+    tokens = model.encode(IMAGES)
+    y = model.attention_pool.attention_weights(tokens)
+    weights = numpy(y).mean(axis=1)[:, 0]  # [B, N]
+    maps = numpy(model.attention_maps(IMAGES)).mean(axis=2)
+    first, second = np.moveaxis(0.5 * maps + 0.5 * np.eye(6), 1, 0)
+    expected = np.einsum("bn,bnm->bm", weights, second @ first)
+    found = numpy(attention_rollout(model, IMAGES)).reshape(4, 6)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [1, 1e4])
+def test_logits_of_unit_vectors_are_cosines(factor):
+    model = zoo.vit(**SMALL, representation_dim=7, representation_activation="unit_norm")
+    linear = zoo.vit(**SMALL, representation_dim=7, representation_activation="linear")
+    weights = [factor * weight for weight in shaken(model).get_weights()]
+    linear.set_weights(weights)
+    model.set_weights(weights)
+    features = numpy(linear.pooled_features(IMAGES))
+    unit = features / np.linalg.norm(features, axis=-1, keepdims=True)
+    np.testing.assert_allclose(numpy(model.pooled_features(IMAGES)), unit, atol=TOLERANCE)
+    kernel, bias = map(numpy, (model.head.kernel, model.head.bias))
+    np.testing.assert_allclose(numpy(model(IMAGES)), unit @ kernel + bias, rtol=1e-4, atol=1e-4)
 
 
 def test_patch_dropout_leaves_patches_out_in_training_only():

@@ -25,6 +25,14 @@ KINDS = {
         "no_embed_class": True,
         "reg_tokens": 4,
     },
+    "attention pooling": {"class_token": False, "global_pool": "map", "num_heads": 2},
+    "attention pooling, registers": {
+        "class_token": False,
+        "global_pool": "map",
+        "reg_tokens": 2,
+        "no_embed_class": True,
+        "mlp_ratio": 1.5,
+    },
     "patches of 14, layer scale": {"img_size": 70, "patch_size": 14, "init_values": 1e-5},
     "swiglu": {
         "init_values": 1e-5,

@@ -1,6 +1,7 @@
 """Layers and functions written with `keras.ops`. They run on TensorFlow, JAX and PyTorch."""
 
 from zoo.layers.attention import attention_weights, scaled_dot_product_attention
+from zoo.layers.attention_pool import AttentionPool
 from zoo.layers.blocks import LayerScale, TransformerBlock, TransformerDecoder, TransformerEncoder
 from zoo.layers.blockwise_attention import blockwise_attention
 from zoo.layers.cache import Cache, DecoderCache, KeyValue
@@ -16,6 +17,7 @@ from zoo.layers.normalization import (
     layer_normalization,
     normalization_layer,
     rms_normalization,
+    unit_normalization,
 )
 from zoo.layers.patches import (
     ClassToken,

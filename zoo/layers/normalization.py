@@ -59,6 +59,14 @@ def rms_normalization(x, gamma, epsilon):
     return ops.cast(normal * ops.cast(gamma, x.dtype), dtype)
 
 
+def unit_normalization(x):
+    """x/|x| over the last axis, of length 1: [..., E] to the same shape and dtype.
+
+    Computed in at least float32. Zeros stay zeros.
+    """
+    return ops.cast(ops.normalize(at_least_float32(x), epsilon=1e-12), x.dtype)
+
+
 class _Normalization(SameShapeLayer):
     """Base class of the layers."""
 

@@ -34,6 +34,10 @@ def attention_rollout(model, images):
         shares = ops.mean(of_class_tokens, axis=1)
     elif model.pool == "mean":
         shares = ops.mean(of_patches, axis=1)
+    elif model.pool == "map":
+        tokens = model.encode(images)[:, model.num_prefix_tokens :]
+        weights = ops.cast(model.attention_pool.attention_weights(tokens), "float32")
+        shares = ops.matmul(ops.mean(weights, axis=1), of_patches)[:, 0]
     else:
         shares = (of_class_tokens[:, 0] + ops.mean(of_patches, axis=1)) / 2
     return ops.reshape(shares, (-1, *model.grid(image_size(images))))

@@ -30,7 +30,12 @@ SIZES = {
     "L": {"embed_dim": 1024, "num_layers": 24, "num_heads": 16, "ff_dim": 4096},
     "H": {"embed_dim": 1280, "num_layers": 32, "num_heads": 16, "ff_dim": 5120},
 }
-POOLS = ("cls", "mean", "cls+mean")
+POOLS = ("cls", "mean", "cls+mean", "map")
+REPRESENTATION_ACTIVATIONS = {
+    "tanh": "tanh",
+    "linear": "linear",
+    "unit_norm": layers.unit_normalization,
+}
 POSITIONS = ("learned", "sinusoidal", *POSITIONS_IN_ATTENTION)
 # Heo et al. 2024, "Rotary Position Embedding for Vision Transformer", section 3.2: √10000, where
 # texts have 10000, because an axis of N patches has √N positions.
@@ -62,11 +67,13 @@ class ViT(TransformerModel):
         patch_dropout: share of the patches, in [0, 1), that training leaves out of each image, to
             take less time (Liu et al. 2022). Needs learned or sinusoidal positions. Defaults to 0.
         pool: input of the head: "cls", the class token; "mean", the mean of the patches (Beyer et
-            al. 2022); or "cls+mean", both side by side (Oquab et al. 2023, DINOv2). Defaults to
-            "cls".
-        num_class_tokens: 1 or 2, or 0 with ``pool="mean"``. The second is a distillation token:
-            with ``pool="cls"`` it has a head of its own, and the logits are the mean of both heads
-            (Touvron et al. 2020, DeiT, section 4). Defaults to 1, or 0 with ``pool="mean"``.
+            al. 2022); "cls+mean", both side by side (Oquab et al. 2023, DINOv2); or "map",
+            attention of a learned vector to the patches (Zhai et al. 2021, section 3.2), see
+            `zoo.layers.AttentionPool`. Defaults to "cls".
+        num_class_tokens: 1 or 2, or 0 with ``pool="mean"`` and "map". The second is a distillation
+            token: with ``pool="cls"`` it has a head of its own, and the logits are the mean of both
+            heads (Touvron et al. 2020, DeiT, section 4). Defaults to 0 with ``pool="mean"`` and
+            "map", and otherwise to 1.
         num_registers: number of register tokens (Darcet et al. 2023). Defaults to 0.
         positions: "learned"; "sinusoidal", fixed ones of rows and columns (Beyer et al. 2022);
             "relative", a learned bias on the scores of two patches for their distance in rows and
@@ -81,8 +88,12 @@ class ViT(TransformerModel):
             2021, CLIP). Defaults to `False`.
         normalize_pooled: whether to normalize the input of the head, in a pre-norm model in place
             of the last block's output (He et al. 2021, MAE, fine-tuned). Defaults to `False`.
-        representation_dim: width of a layer with tanh before the head, as in pre-training
-            (Dosovitskiy et al. 2020, section 3.1). Defaults to `None`, no such layer.
+        representation_dim: width of a dense layer before the head. Defaults to `None`, no such
+            layer.
+        representation_activation: activation of this layer: "tanh", as in pre-training (Dosovitskiy
+            et al. 2020, section 3.1); "linear", as in the image encoder of CLIP (Radford et al.
+            2021, section 2.3); or "unit_norm", which scales its output to length 1, so that the
+            logits are cosines times the lengths of the head's columns. Defaults to "tanh".
         activation: of the feed-forward networks; see `zoo.layers.FeedForward`. Defaults to "gelu".
         layer_scale: initial value of learned factors of each sub-layer's output; see
             `zoo.layers.LayerScale`. Defaults to `None`, no such factors.
@@ -130,6 +141,7 @@ class ViT(TransformerModel):
         normalize_embeddings=False,
         normalize_pooled=False,
         representation_dim=None,
+        representation_activation="tanh",
         activation="gelu",
         layer_scale=None,
         attention="softmax",
@@ -154,7 +166,7 @@ class ViT(TransformerModel):
         self.patch_dropout = patch_dropout
         self.pool = pool
         if num_class_tokens is None:
-            num_class_tokens = 0 if pool == "mean" else 1
+            num_class_tokens = 0 if pool in ("mean", "map") else 1
         self.num_class_tokens = num_class_tokens
         self.num_registers = num_registers
         self.positions = positions
@@ -165,6 +177,7 @@ class ViT(TransformerModel):
         self.normalize_embeddings = normalize_embeddings
         self.normalize_pooled = normalize_pooled
         self.representation_dim = representation_dim
+        self.representation_activation = representation_activation
         self.activation = activation
         self.layer_scale = layer_scale
         self.attention = attention
@@ -246,6 +259,8 @@ class ViT(TransformerModel):
         """
         if self.pool == "cls":
             x = tokens[:, : self.num_class_tokens]
+        elif self.pool == "map":
+            x = self.attention_pool(tokens[:, self.num_prefix_tokens :])  # [B, 1, E]
         else:
             patches = tokens[:, self.num_prefix_tokens :]
             x = ops.mean(patches, axis=1, keepdims=True)  # [B, 1, E]
@@ -326,6 +341,11 @@ class ViT(TransformerModel):
     def _check(self):
         check_choice("pool", self.pool, POOLS)
         check_choice("positions", self.positions, POSITIONS)
+        check_choice(
+            "representation_activation",
+            self.representation_activation,
+            tuple(REPRESENTATION_ACTIVATIONS),
+        )
         check_positions_supported(self.positions, self.attention)
         check_at_least_1(num_layers=self.num_layers)
         if self.patch_dropout and self.positions in POSITIONS_IN_ATTENTION:
@@ -337,10 +357,10 @@ class ViT(TransformerModel):
             raise ValueError(
                 f"input_shape must be (H, W, C). Received: input_shape={self.input_shape}."
             )
-        numbers = (0, 1, 2) if self.pool == "mean" else (1, 2)
+        numbers = (0, 1, 2) if self.pool in ("mean", "map") else (1, 2)
         if self.num_class_tokens not in numbers:
             raise ValueError(
-                "num_class_tokens must be 1 or 2, or 0 with pool='mean'. "
+                "num_class_tokens must be 1 or 2, or 0 with pool='mean' and pool='map'. "
                 f"Received: num_class_tokens={self.num_class_tokens}, pool={self.pool!r}."
             )
 
@@ -443,6 +463,20 @@ class ViT(TransformerModel):
         return self.stochastic_depth * index / last
 
     def _create_head(self):
+        self.attention_pool = None
+        if self.pool == "map":
+            self.attention_pool = layers.AttentionPool(
+                self.embed_dim,
+                self.num_heads,
+                self.ff_dim,
+                self.activation,
+                key_dim=self.key_dim,
+                epsilon=self.epsilon,
+                kernel_initializer=self.kernel_initializer,
+                norm_type=self.norm_type,
+                dtype=self.dtype_policy,
+                name="attention_pool",
+            )
         self.head_norm = None
         if self.normalize_pooled:
             self.head_norm = self._norm_layer("head_norm")
@@ -450,7 +484,7 @@ class ViT(TransformerModel):
         if self.representation_dim:
             self.representation = keras.layers.Dense(
                 self.representation_dim,
-                activation="tanh",
+                activation=REPRESENTATION_ACTIVATIONS[self.representation_activation],
                 kernel_initializer=self.kernel_initializer,
                 dtype=self.dtype_policy,
                 name="representation",

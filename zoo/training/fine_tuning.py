@@ -128,9 +128,9 @@ def reset_heads(model):
 def layer_rates(model, decay):
     """Returns factors of the learning rate that decrease with the distance from the head.
 
-    They are 1 for the heads, the representation layer and the last normalizations; `decay` for the
-    last block, ``decay**2`` for the block below it, and so on; ``decay**(num_layers + 1)`` for
-    patches, tokens and positions. Sources: Bao et al. 2021, "BEiT", appendix; He et al. 2021,
+    They are 1 for the heads and what is between them and the last block; `decay` for the last
+    block, ``decay**2`` for the block below it, and so on; ``decay**(num_layers + 1)`` for patches,
+    tokens and positions. Sources: Bao et al. 2021, "BEiT", appendix; He et al. 2021,
     "Masked Autoencoders Are Scalable Vision Learners", appendix A.2 and util/lr_decay.py.
 
     Args:
@@ -142,7 +142,8 @@ def layer_rates(model, decay):
         `zoo.training.optimizers.RateFactors`.
     """
     distance = {}  # of a variable, by its id
-    for layer in (model.encoder_norm, model.head_norm, model.representation, *head_layers(model)):
+    above = (model.encoder_norm, model.attention_pool, model.head_norm, model.representation)
+    for layer in (*above, *head_layers(model)):
         if layer is not None:
             distance |= {id(variable): 0 for variable in layer.weights}
     for blocks_above, block in enumerate(reversed(model.encoder_blocks)):

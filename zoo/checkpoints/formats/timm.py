@@ -34,7 +34,7 @@ MODEL_ARGS = {
 }  # fmt: skip
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-POOLS = {"token": "cls", "avg": "mean"}
+POOLS = {"token": "cls", "avg": "mean", "map": "map"}
 SUPPORTED = {
     "crop_mode": ("center", "squash"),
     "interpolation": ("bicubic", "bilinear"),
@@ -55,6 +55,12 @@ TABLE = {
     **feed_forward("encoder_{i}/feed_forward", f"{BLOCK}mlp.fc1", f"{BLOCK}mlp.fc2"),
     "encoder_{i}/feed_forward_scale/gamma": same(f"{BLOCK}ls2.gamma"),
     **norm("encoder_norm", "norm"),
+    "attention_pool/probe": stacked("attn_pool.latent"),
+    **dense("attention_pool/attention/query", "attn_pool.q"),
+    **dense("attention_pool/attention/key_value", "attn_pool.kv"),
+    **dense("attention_pool/attention/output_projection", "attn_pool.proj"),
+    **norm("attention_pool/norm", "attn_pool.norm"),
+    **feed_forward("attention_pool/feed_forward", "attn_pool.mlp.fc1", "attn_pool.mlp.fc2"),
     **norm("head_norm", "fc_norm"),
     **dense("representation", "pre_logits.fc"),
     **dense("head", "head"),
@@ -128,6 +134,8 @@ def infer(tensors, num_class_tokens, config):
     else:
         activation = "gelu"
     pool = config.get("global_pool")
+    if not pool and "attn_pool.latent" in shapes:
+        pool = "map"
     if not pool:
         pool = "avg" if "fc_norm.weight" in shapes or not num_class_tokens else "token"
     return {
