@@ -93,6 +93,7 @@ CASES = {
         *("RelativePositions", [_POSITIONS[:, :_T], _POSITIONS[:, :_S]]), 2, 8, 20, False
     )._replace(free=[(1,), ()]),
     "RotaryPositions": _case("RotaryPositions", _PLACES, 8, 100.0, 2),
+    "RotaryGridPositions": _case("RotaryGridPositions", _PLACES, 8, 50.0, 16.0, True),
     "SinusoidalGridPositions": _case("SinusoidalGridPositions", [_array(_B, 4, 8)], (2, 2)),
     "SinusoidalPositions": _case("SinusoidalPositions", [_SEQUENCE], "halves", 100.0, 3),
     "LearnedPositions": _case("LearnedPositions", [_SEQUENCE], (2, 2), 1, "bilinear"),

@@ -8,6 +8,7 @@ from keras import ops
 from tests.layers.test_encoder import normal, numpy, shaken_after_build
 from zoo.layers import (
     MultiHeadSelfAttention,
+    RotaryGridPositions,
     RotaryPositions,
     TransformerDecoder,
     TransformerEncoder,
@@ -107,6 +108,27 @@ def test_functional_models(kind, options, dtype, tmp_path):
     np.testing.assert_allclose(numpy(loaded(arrays)), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "settings, position",
+    [
+        ({}, lambda i, n: i),
+        ({"extent": 16.0}, lambda i, n: 16 * i / n),
+        ({"centered": True}, lambda i, n: i + 0.5 - n / 2),
+        # DINOv3: 2π times a coordinate in [-1, 1]
+        ({"extent": 4 * np.pi, "centered": True}, lambda i, n: 2 * np.pi * (2 * (i + 0.5) / n - 1)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("grid", [(3, 5), (1, 1), (0, 4)])
+def test_rotation_of_a_grid(settings, position, grid):
+    rows, columns = grid
+    layer = RotaryGridPositions(8, 50.0, **settings)
+    places = [(position(i, rows), position(j, columns)) for i, j in np.ndindex(grid)]
+    positions = np.array([(0, 0), (0, 0), *places], "float32")[None]
+    expected = numpy(RotaryPositions(8, 50.0, num_axes=2)(positions))
+    np.testing.assert_allclose(numpy(layer.of_grid(grid, 2)), expected, atol=1e-5)
+
+
 @pytest.mark.skipif(
     keras.backend.result_type("float64") != "float64", reason="the backend computes in float32"
 )
@@ -127,6 +149,9 @@ def test_rotation_of_far_positions_in_float64():
 def test_bad_arguments(key_dim, settings, message):
     with pytest.raises(ValueError, match=message):
         RotaryPositions(key_dim, **settings)
+    if key_dim % 2 == 0:
+        with pytest.raises(ValueError, match="multiple of 4"):
+            RotaryGridPositions(key_dim)
 
 
 def test_rotation_of_heads_of_another_width():

@@ -39,6 +39,8 @@ CAUSAL_LM |= {"tie_weights": False, "attention": "blockwise"}
 TEXT_CLASSIFIER = {**_OF_TOKENS, "vocab_size": 20, "num_classes": 5, "pad_id": 4}
 TEXT_CLASSIFIER |= {"norm": "pre", "positions": "rotary", "num_token_types": 3}
 TEXT_CLASSIFIER |= {"pool": "mean", "pooler": False}
+# Needs patch_dropout=0, its default.
+_ROTATION = {"rotation": zoo.layers.RotaryGridPositions(4, 50.0, 8.0, True)}
 _WITH_A_CLASS_TOKEN = {"pool": "cls", "norm": "pre", "patch_dropout": 0.0}
 _WITH_A_CLASS_TOKEN |= {"positions": "relative", "attention": "blockwise"}
 _FIRST_TOKEN = {**contracts.SIZES, "vocab_size": 20, "num_classes": 5}
@@ -63,6 +65,7 @@ _ROTARY = {"positions": "rotary", "patch_dropout": 0.0}
 CASES = {
     "vit": _of_images(VIT, "stochastic_depth", "patch_dropout"),
     "vit, rotary positions": _of_images({**VIT, **_ROTARY}, "stochastic_depth"),
+    "vit, rotation": _of_images({**VIT, **_ROTATION, "patch_dropout": 0.0}, "stochastic_depth"),
     "vit, class token": _of_images({**VIT, **_WITH_A_CLASS_TOKEN}, "stochastic_depth"),
     "vit, learned positions": _of_images({**VIT, "positions": "learned"}, "stochastic_depth"),
     "vit, no head": _of_images({**VIT, "num_classes": 0}, "stochastic_depth", "patch_dropout"),
@@ -110,6 +113,8 @@ each_model = pytest.mark.parametrize(
 @each_model
 def test_no_argument_has_its_default(model, build, settings):
     arguments = contracts.own_arguments(model)
+    if model is zoo.models.ViT:
+        settings = {**settings, **_ROTATION}
     assert set(settings) == set(arguments)
     assert all(settings[name] != p.default for name, p in arguments.items())
 

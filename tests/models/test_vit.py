@@ -35,11 +35,17 @@ SETTINGS = {
     "distilled, no positions": {"num_class_tokens": 2, "prefix_positions": False},
     "CLIP": {"normalize_embeddings": True, "activation": "quick_gelu"},
     "rotary": {"positions": "rotary", "num_registers": 2},
+    "learned and rotary": {"rotation": zoo.layers.RotaryGridPositions(8, 1e4, 16.0)},
     "sinusoidal": {"positions": "sinusoidal", "pool": "mean"},
     "relative": {"positions": "relative", "pool": "mean", "num_class_tokens": 1},
     "patch dropout": {"patch_dropout": 0.5, "num_registers": 2},
     "MAE": {"pool": "mean", "num_class_tokens": 1, "normalize_pooled": True},
     "DINOv2": {"layer_scale": 1e-5, "num_registers": 4, "activation": "swiglu"},
+    "DINOv3": {
+        "positions": "rotary",
+        "rotation": zoo.layers.RotaryGridPositions(8, extent=4 * np.pi, centered=True),
+        "num_registers": 4,
+    },
 }
 each_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 # the same float32 sums in another order
@@ -152,6 +158,25 @@ def test_rotary_positions_are_rows_and_columns():
         np.testing.assert_allclose(rotation[3 + patch, 8:], np.sin(expected), atol=1e-6)
 
 
+def test_rotary_positions_beside_others():
+    """The blocks get the rotation of the layer, beside what the other positions add."""
+    layer = zoo.layers.RotaryGridPositions(8, extent=4 * np.pi, centered=True)
+    expected = numpy(layer.of_grid((2, 3), 1))
+    for positions in ("learned", "sinusoidal", "relative", "rotary"):
+        plain = zoo.vit(**SMALL, positions=positions)
+        model = zoo.vit(**SMALL, positions=positions, rotation=layer)
+        model.set_weights(plain.get_weights())
+        np.testing.assert_array_equal(embedded(model), embedded(plain))
+        found = model.position_arguments((2, 3))
+        np.testing.assert_array_equal(found.pop("rotation"), expected)
+        others = plain.position_arguments((2, 3))
+        others.pop("rotation", None)
+        assert found.keys() == others.keys() == {"bias"} & found.keys()
+    half = zoo.vit(**SMALL, rotation=layer, dtype="mixed_bfloat16")
+    rotation = half.position_arguments((2, 3))["rotation"]
+    assert keras.backend.standardize_dtype(rotation.dtype) == "bfloat16"
+
+
 def test_relative_positions_add_a_bias_for_rows_and_one_for_columns():
     model = shaken(zoo.vit(**SMALL, positions="relative", num_registers=2))
     bias = numpy(model.position_arguments((2, 3))["bias"])
@@ -192,6 +217,8 @@ def test_positions_reach_every_block(positions):
         *((SETTINGS[n], False) for n in ("distilled, no positions", "sinusoidal", "relative")),
         ({"attention": "blockwise", "positions": "rotary", "pool": "cls+mean"}, False),
         ({"attention": "linear", "pool": "mean"}, False),
+        (SETTINGS["learned and rotary"], False),
+        (SETTINGS["DINOv3"], True),
     ],
     ids=str,
 )
@@ -259,6 +286,8 @@ def test_stochastic_depth_grows_to_the_last_block():
         ({**SMALL, "representation_activation": "relu"}, "representation_activation='relu'"),
         ({**SMALL, "attention": "linear", "positions": "relative"}, "positions='relative'"),
         ({**SMALL, "positions": "rotary", "patch_dropout": 0.5}, "dropout=0.5, positions='rotary'"),
+        ({**SMALL, **SETTINGS["learned and rotary"], "patch_dropout": 0.5}, "and no rotation"),
+        ({**SMALL, "rotation": "rotary"}, "RotaryGridPositions or None. Received: .*'rotary'"),
     ],
 )
 def test_bad_arguments(arguments, message):

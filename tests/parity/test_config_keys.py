@@ -34,6 +34,7 @@ CASES = {
     "ViTForImageClassification": VIT,
     "DeiTForImageClassificationWithTeacher": VIT,
     "Dinov2Model": DINOV2,
+    "DINOv3ViTModel": {**VIT, "num_attention_heads": 3, "num_register_tokens": 2},
     "MarianMTModel": (write_marian, {}),
     "M2M100ForConditionalGeneration": (write_m2m100, {"src_lang": "en", "tgt_lang": "es"}),
     "M2M100ForConditionalGeneration, NLLB": (functools.partial(write_m2m100, is_nllb=True), NLLB),

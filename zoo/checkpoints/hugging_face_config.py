@@ -46,6 +46,7 @@ _PROCESSORS = {  # other defaults, by the beginning of a processor's name
     "DeiT": {"size": 256, "do_center_crop": True, "resample": 3},
     "Bit": _CLIP,
     "CLIP": _CLIP,
+    "DINOv3": {"image_mean": (0.485, 0.456, 0.406), "image_std": (0.229, 0.224, 0.225)},
 }
 _NO_EFFECT = (  # settings that do not affect pixels
     r"_.*|.*_type|.*_class|do_convert_rgb|default_to_square|(input_)?data_format|device"
@@ -174,6 +175,19 @@ def warn_ignored(path, settings, names):
         warnings.warn(f"{path}: settings that are ignored: {named}.", stacklevel=3)
 
 
+def sides(value):
+    """(height, width) of a list of both, or of one number for both."""
+    return tuple(value) if isinstance(value, list) else (value, value)
+
+
+def patch_side(folder, value):
+    """The side of square patches; raises `CheckpointError` for others."""
+    height, width = sides(value)
+    if height != width or not isinstance(width, int):
+        raise CheckpointError(f"{folder}: patch_size={value!r} is not supported.")
+    return height
+
+
 def preprocessing(folder, config, size):
     """Returns `ImagePreprocessing` like the image processor of a folder; `size` is (H, W)."""
     path = folder / "preprocessor_config.json"
@@ -194,6 +208,8 @@ def preprocessing(folder, config, size):
     settings = {**_PROCESSOR, **_PROCESSORS[kind], **settings}
     settings["rescale_factor"] = round(settings["rescale_factor"], 8)  # some write it in float32
     check_settings(path, settings, _SUPPORTED)
+    if kind == "DINOv3":  # bicubic pixels would not be clipped to the range of an image
+        check_settings(path, settings, {"resample": 2})
     others = {name for name in settings.keys() - _PROCESSOR.keys() if settings[name]}
     warn_ignored(path, settings, {x for x in others if not re.fullmatch(_NO_EFFECT, x)})
     if settings["do_normalize"]:
@@ -202,7 +218,7 @@ def preprocessing(folder, config, size):
     else:
         mean = [0.0]
         std = [1.0]
-    is_square = settings.get("default_to_square", kind in ("ViT", "DeiT"))
+    is_square = settings.get("default_to_square", kind in ("ViT", "DeiT", "DINOv3"))
     resize = _size(path, settings["size"], is_square)
     image_size = resize if isinstance(resize, tuple) else (resize, resize)
     if settings["do_center_crop"]:

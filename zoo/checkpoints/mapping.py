@@ -83,6 +83,16 @@ def joined(*names):
     return Source(names, lambda *arrays: np.concatenate(arrays), np.split)
 
 
+def biases(width, *names):
+    """Concatenated biases of this width, zeros for each name that is None."""
+
+    def convert(*arrays):
+        found = iter(arrays)
+        return np.concatenate([np.zeros(width) if name is None else next(found) for name in names])
+
+    return Source(tuple(name for name in names if name is not None), convert)
+
+
 def stacked(*names):
     """Concatenated tokens or positions, [1, n, E] or [n, E]: [sum of n, E]."""
     return Source(

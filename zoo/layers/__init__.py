@@ -36,6 +36,6 @@ from zoo.layers.positions import (
     grid_bias,
     sinusoidal_positions,
 )
-from zoo.layers.rotary import RotaryPositions, grid_positions, rotate
+from zoo.layers.rotary import RotaryGridPositions, RotaryPositions, grid_positions, rotate
 from zoo.layers.ssru import SSRU
 from zoo.layers.token_embedding import TokenEmbedding

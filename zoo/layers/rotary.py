@@ -63,6 +63,52 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
         return (input_shape[0], 1, input_shape[1], self.key_dim)
 
 
+@keras.saving.register_keras_serializable("zoo")
+class RotaryGridPositions(RotaryPositions):
+    """Computes the rotation of the patches of an image, by their rows and their columns.
+
+    The position of the row or column i of N is i (Heo et al. 2024, "Rotary Position Embedding for
+    Vision Transformer", section 3.2); with an extent, i / N · extent (Fang et al. 2023, "EVA-02");
+    and centered, i + 1/2 - N/2 in place of i, as in DINOv3 (Siméoni et al. 2025), with the extent
+    4π.
+
+    Args:
+        key_dim: D, a multiple of 4.
+        max_wavelength: base of the wavelengths. By default √10000, where texts have 10000, because
+            an axis of N patches has √N positions.
+        extent: range of the positions of an axis, whatever the size of the grid; by default they
+            are counted.
+        centered: whether the positions are 0 at the center of the grid.
+
+    Inputs, Output, Raises: see `RotaryPositions`, with A = 2 axes.
+    """
+
+    def __init__(self, key_dim, max_wavelength=100.0, extent=None, centered=False, **kwargs):
+        super().__init__(key_dim, max_wavelength, num_axes=2, **kwargs)
+        self.extent = extent
+        self.centered = centered
+
+    def of_grid(self, grid, num_prefix_tokens=0):
+        """Computes the rotation of the patches of a grid: [1, 1, T, D].
+
+        Args:
+            grid: (rows, columns), ints or scalar tensors; N is their product.
+            num_prefix_tokens: number of tokens, such as CLS, that come before the N patches and are
+                not rotated.
+        """
+        positions = grid_positions(grid)  # [1, N, 2]
+        if self.centered or self.extent is not None:
+            positions = ops.cast(positions, "float32")
+            sides = ops.cast(ops.stack(grid), "float32")  # [2]
+            if self.centered:
+                positions = positions + (1 - sides) / 2
+            if self.extent is not None:
+                positions = positions * (self.extent / sides)
+        # The rotation at the position (0, 0) is the identity.
+        positions = ops.pad(positions, [(0, 0), (num_prefix_tokens, 0), (0, 0)])  # [1, T, 2]
+        return self(positions)
+
+
 def rotate(x, rotation):
     """Rotates each pair (k, k + D/2) of features by its angle.
 

@@ -37,9 +37,6 @@ REPRESENTATION_ACTIVATIONS = {
     "unit_norm": layers.unit_normalization,
 }
 POSITIONS = ("learned", "sinusoidal", *POSITIONS_IN_ATTENTION)
-# Heo et al. 2024, "Rotary Position Embedding for Vision Transformer", section 3.2: √10000, where
-# texts have 10000, because an axis of N patches has √N positions.
-ROTARY_MAX_WAVELENGTH = 100.0
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -81,6 +78,9 @@ class ViT(TransformerModel):
             et al. 2024, section 3.2). Defaults to "learned".
         prefix_positions: whether class tokens have learned positions as well. Defaults to `True`.
         interpolation: "bilinear" or "bicubic" resizing of learned positions. Defaults to "bicubic".
+        rotation: a `zoo.layers.RotaryGridPositions`, whose rotary positions are those of "rotary",
+            or are used beside other `positions`. Defaults to `None`: with "rotary", those of Heo et
+            al. 2024, otherwise none.
         norm: "pre", normalization before each sub-layer and after the last block; or "post", after
             each residual sum. Defaults to "pre".
         norm_type: "layer" or "rms" (Zhang and Sennrich 2019) normalization. Defaults to "layer".
@@ -136,6 +136,7 @@ class ViT(TransformerModel):
         positions="learned",
         prefix_positions=True,
         interpolation="bicubic",
+        rotation=None,
         norm="pre",
         norm_type="layer",
         normalize_embeddings=False,
@@ -172,6 +173,7 @@ class ViT(TransformerModel):
         self.positions = positions
         self.prefix_positions = prefix_positions
         self.interpolation = interpolation
+        self.rotation = rotation
         self.norm = norm
         self.norm_type = norm_type
         self.normalize_embeddings = normalize_embeddings
@@ -315,17 +317,16 @@ class ViT(TransformerModel):
         Args:
             grid: (rows, columns) of the patches.
         """
-        prefix_padding = (self.num_prefix_tokens, 0)
-        if self.positions == "relative":  # class tokens and registers have no bias
+        arguments = {}  # class tokens and registers have no bias and no rotation
+        if self.positions == "relative":
             bias = layers.grid_bias(self.row_positions, self.column_positions, grid)
+            prefix_padding = (self.num_prefix_tokens, 0)
             bias = ops.pad(bias, [(0, 0), (0, 0), prefix_padding, prefix_padding])
-            return {"bias": bias}  # [1, heads, T, T]
-        if self.positions == "rotary":
-            # Class tokens and registers get the position (0, 0), whose rotation is the identity.
-            positions = layers.grid_positions(grid)  # [1, N, 2]
-            positions = ops.pad(positions, [(0, 0), prefix_padding, (0, 0)])  # [1, T, 2]
-            return {"rotation": self.rotary_positions(positions)}  # [1, 1, T, D]
-        return {}
+            arguments["bias"] = bias  # [1, heads, T, T]
+        if self.rotary_positions is not None:
+            rotation = self.rotary_positions.of_grid(grid, self.num_prefix_tokens)
+            arguments["rotation"] = rotation  # [1, 1, T, D]
+        return arguments
 
     def grid(self, image_size):
         """Returns the (rows, columns) of patches for an image size; see `zoo.layers.image_size`."""
@@ -348,10 +349,17 @@ class ViT(TransformerModel):
         )
         check_positions_supported(self.positions, self.attention)
         check_at_least_1(num_layers=self.num_layers)
-        if self.patch_dropout and self.positions in POSITIONS_IN_ATTENTION:
+        if not isinstance(self.rotation, layers.RotaryGridPositions | None):
             raise ValueError(
-                'patch_dropout needs positions="learned" or "sinusoidal". Received: '
-                f"patch_dropout={self.patch_dropout}, positions={self.positions!r}."
+                "rotation must be a zoo.layers.RotaryGridPositions or None. Received: "
+                f"rotation={self.rotation!r}."
+            )
+        in_attention = self.positions in POSITIONS_IN_ATTENTION or self.rotation is not None
+        if self.patch_dropout and in_attention:
+            raise ValueError(
+                'patch_dropout needs positions="learned" or "sinusoidal", and no rotation. '
+                f"Received: patch_dropout={self.patch_dropout}, positions={self.positions!r}, "
+                f"rotation={self.rotation!r}."
             )
         if len(self.input_shape) != 3 or None in self.input_shape:
             raise ValueError(
@@ -398,7 +406,7 @@ class ViT(TransformerModel):
         )
 
     def _create_positions(self):
-        """`patch_positions`, `rotary_positions`, or `row_positions` and `column_positions`."""
+        """`patch_positions`, or `row_positions` and `column_positions`; and `rotary_positions`."""
         grid = layers.patch_grid(self.input_shape[:2], self.patch_size)
         if self.positions == "learned":
             self.patch_positions = layers.LearnedPositions(
@@ -412,21 +420,26 @@ class ViT(TransformerModel):
             self.patch_positions = layers.SinusoidalGridPositions(
                 grid, dtype=self.dtype_policy, name="patch_positions"
             )
-        elif self.positions == "rotary":
-            self.rotary_positions = layers.RotaryPositions(
-                head_width(self.embed_dim, self.num_heads, self.key_dim),
-                max_wavelength=ROTARY_MAX_WAVELENGTH,
-                num_axes=2,
-                dtype=self.dtype_policy,
-                name="rotary_positions",
-            )
-        else:
+        elif self.positions == "relative":
             self.row_positions = layers.RelativePositions(
                 self.num_heads, dtype=self.dtype_policy, name="row_positions"
             )
             self.column_positions = layers.RelativePositions(
                 self.num_heads, dtype=self.dtype_policy, name="column_positions"
             )
+
+        self.rotary_positions = self._rotary_positions()
+
+    def _rotary_positions(self):
+        """A copy of `rotation` in the dtype of the model; None if nothing is rotated."""
+        rotation = self.rotation
+        if rotation is None and self.positions == "rotary":
+            key_dim = head_width(self.embed_dim, self.num_heads, self.key_dim)
+            rotation = layers.RotaryGridPositions(key_dim)
+        if rotation is None:
+            return None
+        config = {"dtype": self.dtype_policy, "name": "rotary_positions"}
+        return type(rotation).from_config({**rotation.get_config(), **config})
 
     def _create_encoder(self):
         self.encoder_blocks = [

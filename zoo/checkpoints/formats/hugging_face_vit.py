@@ -9,11 +9,12 @@ from zoo.checkpoints.hugging_face_config import (
     activation,
     check_counterparts,
     class_names,
+    patch_side,
     preprocessing,
+    sides,
 )
 from zoo.checkpoints.mapping import collect, dense, feed_forward, norm, patches, same, stacked
 from zoo.checkpoints.vision_transformer import distillation_register, image_size, vit_classifier
-from zoo.errors import CheckpointError
 
 MODEL_TYPES = ("vit", "deit", "dinov2", "dinov2_with_registers")
 ANCHOR = "embeddings.patch_embeddings.projection.weight"
@@ -89,12 +90,9 @@ def load(folder, config, tensors, options):
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
     arguments = {ours: config.get(*theirs) for ours, theirs in ARGUMENTS.items()}
-    given = arguments["patch_size"]
-    patch_size, width = _sides(given)
-    if patch_size != width or not isinstance(width, int):
-        raise CheckpointError(f"{folder}: patch_size={given!r} is not supported.")
+    patch_size = patch_side(folder, arguments["patch_size"])
     arguments["patch_size"] = patch_size
-    size = _sides(config.get("image_size", 224))
+    size = sides(config.get("image_size", 224))
     image_size(tensors, POSITIONS, 2 if model_type == "deit" else 1, patch_size, size)
     arguments["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
     arguments["activation"] = activation(folder, {"hidden_act": "gelu", **config})
@@ -136,11 +134,6 @@ def _renamed(is_dino, name):
     name = re.sub(r"^layers\.", "encoder.layer.", name)
     pattern = r"\b[qkvo]_proj\b" if is_dino else r"\b([qkvo]_proj|mlp\.fc[12])\b"
     return re.sub(pattern, lambda match: MODULES[match[0]], name)
-
-
-def _sides(value):
-    """(height, width) of a list of both, or of one number for both."""
-    return tuple(value) if isinstance(value, list) else (value, value)
 
 
 def contents(classifier):

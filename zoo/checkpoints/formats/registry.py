@@ -21,6 +21,7 @@ from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.formats import (
     google,
     hugging_face_bert,
+    hugging_face_dinov3,
     hugging_face_gpt2,
     hugging_face_m2m100,
     hugging_face_marian,
@@ -35,6 +36,7 @@ from zoo.errors import CheckpointError
 
 FORMATS = (  # with a type of model in config.json; the others are in `find_format`
     hugging_face_vit,
+    hugging_face_dinov3,
     hugging_face_gpt2,
     hugging_face_bert,
     hugging_face_marian,
