@@ -36,6 +36,7 @@ _BLOCK |= {"norm": "post", "epsilon": 1e-3, "kernel_initializer": "he_uniform"}
 _BLOCK |= {"activation": "silu", "attention": "blockwise", "norm_type": "rms"}
 _SEQUENCE = _array(_B, _T, _E)
 _POSITIONS = np.arange(_B * 6, dtype="int32").reshape(_B, 6) % 10
+_ONE_ROW = np.zeros((_B, 1), "int32")  # a grid of one patch, whatever it is multiplied by
 _IMAGES = _array(_B, 4, 6, 3)
 L = zoo.layers
 
@@ -92,6 +93,9 @@ CASES = {
     "RelativePositions": _case(
         *("RelativePositions", [_POSITIONS[:, :_T], _POSITIONS[:, :_S]]), 2, 8, 20, False
     )._replace(free=[(1,), ()]),
+    "RelativePositionTable": _case(
+        "RelativePositionTable", [_ONE_ROW, _ONE_ROW], 2, (2, 3), 1, free=()
+    ),
     "RotaryPositions": _case("RotaryPositions", _PLACES, 8, 100.0, 2),
     "RotaryGridPositions": _case("RotaryGridPositions", _PLACES, 8, 50.0, 16.0, True),
     "SinusoidalGridPositions": _case("SinusoidalGridPositions", [_array(_B, 4, 8)], (2, 2)),

@@ -11,12 +11,16 @@ from zoo.checkpoints.building import HEADS, create_model, head_classes
 from zoo.checkpoints.mapping import Source, assign, changed
 from zoo.data.preprocessing import MAX_SIDE
 from zoo.errors import CheckpointError
-from zoo.layers import LearnedPositions, patch_grid
+from zoo.layers import patch_grid
 from zoo.models.vit import vit
 from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.encoder import ImageEncoder
 
 HEAD_LAYERS = ("head", "distillation_head")
+POSITIONS = {  # the variables that depend on the image size
+    "learned": "patch_positions/embeddings",
+    "relative_table": "encoder_{i}_positions/embeddings",
+}
 
 
 def vit_classifier(tensors, table, arguments, preprocessing, options, names=None, ignored=()):
@@ -65,7 +69,7 @@ def assign_adapted(model, tensors, table, native, is_new_head, ignored=()):
     """
     kept = ()
     if is_new_head:
-        kept, unused = _head(tensors, table)
+        kept, unused = _head(model, tensors, table)
         ignored = (*ignored, *unused, HEADS)
     old_channels = native[2]
     channels = model.input_shape[2]
@@ -78,9 +82,10 @@ def assign_adapted(model, tensors, table, native, is_new_head, ignored=()):
         adapt = functools.partial(_adapted, old=old_channels, new=channels)
         table = {**table, path: changed(table[path], adapt)}
     grid = patch_grid(native[:2], model.patch_size)
-    if model.positions == "learned" and grid != model.grid(model.input_shape[:2]):
-        path = "patch_positions/embeddings"
-        resize = functools.partial(_resized, model=model, grid=grid)
+    path = POSITIONS.get(model.positions)
+    if path is not None and grid != model.grid(model.input_shape[:2]):
+        layer = model.position_tables[0] if model.position_tables else model.patch_positions
+        resize = functools.partial(_resized, layer=layer, grid=grid)
         table = {**table, path: changed(table[path], resize)}
     assign(model, tensors, table, ignored, kept)
 
@@ -110,13 +115,12 @@ def _adapted(kernel, old, new):
     return x.astype(kernel.dtype).reshape(-1, kernel.shape[-1])
 
 
-def _resized(positions, model, grid):
-    """Resizes learned positions [n, E] from a grid of patches to the grid of the model."""
-    prefix = model.num_class_tokens if model.prefix_positions else 0
-    layer = LearnedPositions(grid, prefix, model.interpolation)
-    layer.build((None, None, model.embed_dim))
-    layer.embeddings.assign(positions)
-    return layer.resized(model.grid(model.input_shape[:2])).numpy()
+def _resized(positions, layer, grid):
+    """Resizes the learned positions [n, E] of a layer from another grid of patches to its own."""
+    other = type(layer).from_config({**layer.get_config(), "shape": grid})
+    other.build((None, None, positions.shape[-1]))
+    other.embeddings.assign(positions)
+    return other.resized(layer.shape).numpy()
 
 
 def count_blocks(shapes, block):
@@ -146,13 +150,15 @@ def image_size(tensors, name, prefix, patch_size, size=()):
     )
 
 
-def _head(tensors, table):
-    """The patterns of the variables of the head, and the names of their tensors."""
+def _head(model, tensors, table):
+    """The patterns of the variables of the head, and the names of tensors that it replaces."""
     layers = HEAD_LAYERS
     norm = table.get("head_norm/gamma")
     # As in timm, a trained normalization before the head is not part of it.
     if norm is None or norm.names[0] not in tensors:
         layers = (*HEAD_LAYERS, "head_norm")
     patterns = [f"{layer}/.*" for layer in layers]
+    if model.encoder_norm is None:  # but in the file, as where MAE gets another normalization
+        layers = (*layers, "encoder_norm")
     sources = [source for path, source in table.items() if path.split("/")[0] in layers]
     return patterns, [name for source in sources for name in source.names]

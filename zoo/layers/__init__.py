@@ -31,6 +31,7 @@ from zoo.layers.patches import (
 from zoo.layers.positions import (
     LearnedPositions,
     RelativePositions,
+    RelativePositionTable,
     SinusoidalGridPositions,
     SinusoidalPositions,
     grid_bias,

@@ -10,6 +10,7 @@ import math
 from numbers import Integral
 
 import keras
+import numpy as np
 from keras import ops
 
 from zoo.errors import check_choice
@@ -283,6 +284,116 @@ class RelativePositions(ConfigMixin, keras.layers.Layer):
         large = max_exact + ops.cast(logarithm * (num_buckets - max_exact), "int32")
         large = ops.minimum(large, num_buckets - 1)
         return first_bucket + ops.where(distances < max_exact, distances, large)
+
+
+@keras.saving.register_keras_serializable("zoo")
+class RelativePositionTable(ConfigMixin, keras.layers.Layer):
+    """A learned bias on attention scores for each head and each distance of two patches of a grid.
+
+    A distance is one in rows and one in columns. Tokens before the patches, such as a class token,
+    have three biases for each head: on patches, of patches on them, and on each other. For another
+    grid the biases are interpolated linearly, at distances that grow geometrically from 1: those of
+    neighbors stay. Source: Bao et al. 2021, "BEiT", section 2.3 and its code, as in timm.
+
+    Args:
+        num_heads: H.
+        shape: (rows, columns) of the grid.
+        num_prefix_tokens: tokens before the patches.
+
+    Inputs:
+        rows: numbers of the rows of a grid, 0 to R - 1: int [B, R]; B may be 1.
+        columns: numbers of its columns, 0 to C - 1: int [B, C].
+
+    Output: [B, H, T, T] with T = num_prefix_tokens + R * C, to be added to the scores.
+    """
+
+    def __init__(self, num_heads, shape, num_prefix_tokens=0, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.shape = shape
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def build(self, rows_shape=None, columns_shape=None):
+        rows, columns = self.shape
+        distances = (2 * rows - 1) * (2 * columns - 1)
+        of_prefix = 3 if self.num_prefix_tokens else 0
+        shape = (distances + of_prefix, self.num_heads)
+        self.embeddings = self.add_weight(shape, "zeros", name="embeddings")
+
+    def call(self, rows, columns):
+        grid = (ops.shape(rows)[1], ops.shape(columns)[1])
+        is_native = all(isinstance(n, int) for n in grid) and grid == tuple(self.shape)
+        table = self.embeddings if is_native else self.resized(grid)
+        of_rows = rows[:, :, None] - rows[:, None] + grid[0] - 1  # [B, R, R], query minus key
+        of_columns = columns[:, :, None] - columns[:, None] + grid[1] - 1  # [B, C, C]
+        of_rows = of_rows[:, :, None, :, None] * (2 * grid[1] - 1)
+        # [B, R, C, R, C], the places in the table of each patch with each patch
+        places = of_rows + of_columns[:, None, :, None, :]
+        patches = grid[0] * grid[1]
+        places = ops.reshape(places, (-1, patches, patches))
+        if self.num_prefix_tokens:
+            places = self._with_prefix(places, patches, ops.shape(table)[0] - 3)
+        biases = ops.take(table, places, axis=0)  # [B, T, T, H]
+        return ops.cast(ops.transpose(biases, (0, 3, 1, 2)), self.compute_dtype)
+
+    def compute_output_shape(self, rows_shape, columns_shape):
+        rows = rows_shape[1]
+        columns = columns_shape[1]
+        length = None
+        if None not in (rows, columns):
+            length = self.num_prefix_tokens + rows * columns
+        return (rows_shape[0], self.num_heads, length, length)
+
+    def _with_prefix(self, places, patches, first):
+        """Adds the prefix tokens to the places in the table: [B, N, N] to [B, T, T]."""
+        count = self.num_prefix_tokens
+        places = ops.pad(places, [(0, 0), (count, 0), (count, 0)])
+        is_prefix = ops.arange(count + patches) < count
+        places = ops.where(is_prefix, first + 1, places)  # of patches on the prefix
+        of_prefix = ops.where(is_prefix, first + 2, first)  # on each other, and on patches
+        return ops.where(is_prefix[:, None], of_prefix, places)
+
+    def resized(self, grid):
+        """The table for another grid."""
+        (rows, columns), (new_rows, new_columns) = self.shape, grid
+        is_native = ops.logical_and(ops.equal(new_rows, rows), ops.equal(new_columns, columns))
+        of_rows = _distance_weights(rows, new_rows, is_native)
+        of_columns = _distance_weights(columns, new_columns, is_native)
+        patches = (2 * rows - 1) * (2 * columns - 1)
+        learned = ops.cast(self.embeddings[:patches], "float32")
+        learned = ops.reshape(learned, (2 * rows - 1, 2 * columns - 1, self.num_heads))
+        resized = ops.einsum("ry,cx,yxh->rch", of_rows, of_columns, learned)
+        resized = ops.reshape(ops.cast(resized, self.embeddings.dtype), (-1, self.num_heads))
+        return ops.concatenate([resized, self.embeddings[patches:]], axis=0)
+
+
+def _distance_weights(old, new, is_native):
+    """The matrix [2 * new - 1, 2 * old - 1] that interpolates values of the distances of an axis.
+
+    The old distances 0, 1, 2, 3, .. become 0, 1, 1 + q, 1 + q + q², .., of which the last is that
+    of the new axis, if q is in [1.01, 1.5]. In a native grid q is 1.
+    """
+    steps = np.arange(old - 1)
+    ratios = np.linspace(1.01, 1.5, 1024)
+    last = np.minimum(np.sum(ratios[:, None] ** steps, axis=1), 1e30)  # distance for each q
+    wanted = ops.cast(new - 1, "float32")
+    ratio = 1.01 + 0.49 * ops.mean(_passed(wanted[None], last))
+    ratio = ops.where(is_native, 1.0, ratio)
+    distances = ops.cumsum(ratio ** ops.cast(steps, "float32"))
+    distances = ops.concatenate([-ops.flip(distances), ops.zeros(1), distances])  # [2 * old - 1]
+    passed = _passed(ops.cast(ops.arange(1 - new, new), "float32"), distances)
+    # Each passed step replaces the value before it by the one after it.
+    after = ops.pad(passed, [(0, 0), (1, 0)], constant_values=1.0)
+    return after - ops.pad(passed, [(0, 0), (0, 1)])
+
+
+def _passed(x, points):
+    """The share in [0, 1] of each step between increasing points [n] that x [m] has passed.
+
+    It is [m, n - 1].
+    """
+    points = ops.cast(points, "float32")
+    return ops.clip((x[:, None] - points[:-1]) / (points[1:] - points[:-1]), 0.0, 1.0)
 
 
 def grid_bias(row_layer, column_layer, grid):

@@ -12,7 +12,7 @@ from zoo.layers.quantization import check_not_quantized
 from zoo.models.remat import recomputed
 
 # These positions are arguments of the blocks. All others are added to the embeddings.
-POSITIONS_IN_ATTENTION = ("relative", "rotary")
+POSITIONS_IN_ATTENTION = ("relative", "relative_table", "rotary")
 
 _block_caller = contextvars.ContextVar("block_caller", default=None)
 
@@ -121,7 +121,7 @@ def classification_head(num_classes, dtype, name):
 
 def check_positions_supported(positions, attention):
     """Raises ValueError if blocks with this kind of attention do not support the positions."""
-    if positions == "relative":
+    if positions in ("relative", "relative_table"):
         is_supported = attention not in ("linear", "ssru")  # they have no scores to add a bias to
     elif positions == "rotary":
         is_supported = attention != "ssru"  # it has no queries and keys

@@ -6,7 +6,7 @@ from zoo.errors import check_at_least_1
 from zoo.layers import RelativePositions, RotaryPositions, SinusoidalPositions
 from zoo.models.base import POSITIONS_IN_ATTENTION
 
-POSITIONS = ("sinusoidal", "learned", *POSITIONS_IN_ATTENTION)
+POSITIONS = ("sinusoidal", "learned", "relative", "rotary")
 
 
 def check_positions(positions, max_length):

@@ -44,7 +44,8 @@ class ViT(TransformerModel):
     """A Vision Transformer, which classifies images.
 
     Images of other sizes than `input_shape` are accepted if `patch_size` divides them: learned
-    positions are resized. In TensorFlow, sizes may be unknown: ``keras.Input((None, None, 3))``.
+    positions and tables of biases are resized. In TensorFlow, sizes may be unknown:
+    ``keras.Input((None, None, 3))``.
     docs/published_models.md lists which published models set which of the options.
 
     Args:
@@ -74,8 +75,9 @@ class ViT(TransformerModel):
         num_registers: number of register tokens (Darcet et al. 2023). Defaults to 0.
         positions: "learned"; "sinusoidal", fixed ones of rows and columns (Beyer et al. 2022);
             "relative", a learned bias on the scores of two patches for their distance in rows and
-            one in columns (Raffel et al. 2019, section 2.1); or "rotary", of rows and columns (Heo
-            et al. 2024, section 3.2). Defaults to "learned".
+            one in columns (Raffel et al. 2019, section 2.1); "relative_table", a learned bias in
+            each block for each pair of both distances (Bao et al. 2021, BEiT); or "rotary", of rows
+            and columns (Heo et al. 2024, section 3.2). Defaults to "learned".
         prefix_positions: whether class tokens have learned positions as well. Defaults to `True`.
         interpolation: "bilinear" or "bicubic" resizing of learned positions. Defaults to "bicubic".
         rotation: a `zoo.layers.RotaryGridPositions`, whose rotary positions are those of "rotary",
@@ -214,15 +216,15 @@ class ViT(TransformerModel):
         with compat.call_context(training):
             grid = self.grid(layers.image_size(images))
             x = self.embed(images, grid)
-            positions = self.position_arguments(grid)
             *blocks, last = self.encoder_blocks
-            for block in blocks:
-                x = self.apply_block(block, x, **positions)
+            *positions, last_positions = self.block_arguments(grid)
+            for block, arguments in zip(blocks, positions):
+                x = self.apply_block(block, x, **arguments)
             if only_class_tokens:
                 count = self.num_class_tokens
-                x = self.apply_block(last, x, method="first_tokens", count=count, **positions)
+                x = self.apply_block(last, x, method="first_tokens", count=count, **last_positions)
             else:
-                x = self.apply_block(last, x, **positions)
+                x = self.apply_block(last, x, **last_positions)
             if self.encoder_norm is not None:
                 x = self.encoder_norm(x)
             return x
@@ -304,15 +306,27 @@ class ViT(TransformerModel):
         """Computes the attention weights of all tokens over all tokens: [B, L, heads, T, T]."""
         grid = self.grid(layers.image_size(images))
         x = self.embed(images, grid)
-        positions = self.position_arguments(grid)
         maps = []
-        for block in self.encoder_blocks:
+        for block, positions in zip(self.encoder_blocks, self.block_arguments(grid)):
             maps.append(block.attention_weights(x, **positions))  # [B, heads, T, T]
             x = block(x, **positions)
         return ops.stack(maps, axis=1)
 
+    def block_arguments(self, grid):
+        """Returns the keyword arguments of each block that depend on positions: L dicts.
+
+        Args:
+            grid: (rows, columns) of the patches.
+        """
+        shared = self.position_arguments(grid)
+        if self.positions != "relative_table":
+            return [shared] * self.num_layers
+        rows = ops.arange(grid[0], dtype="int32")[None]
+        columns = ops.arange(grid[1], dtype="int32")[None]
+        return [{**shared, "bias": table(rows, columns)} for table in self.position_tables]
+
     def position_arguments(self, grid):
-        """Returns the keyword arguments of the blocks that depend on positions.
+        """Returns the keyword arguments that depend on positions, which all blocks share.
 
         Args:
             grid: (rows, columns) of the patches.
@@ -406,8 +420,9 @@ class ViT(TransformerModel):
         )
 
     def _create_positions(self):
-        """`patch_positions`, or `row_positions` and `column_positions`; and `rotary_positions`."""
+        """`patch_positions`, `position_tables` or those of both axes; and `rotary_positions`."""
         grid = layers.patch_grid(self.input_shape[:2], self.patch_size)
+        self.position_tables = []  # of each block
         if self.positions == "learned":
             self.patch_positions = layers.LearnedPositions(
                 grid,
@@ -420,6 +435,17 @@ class ViT(TransformerModel):
             self.patch_positions = layers.SinusoidalGridPositions(
                 grid, dtype=self.dtype_policy, name="patch_positions"
             )
+        elif self.positions == "relative_table":
+            self.position_tables = [
+                layers.RelativePositionTable(
+                    self.num_heads,
+                    grid,
+                    self.num_prefix_tokens,
+                    dtype=self.dtype_policy,
+                    name=f"encoder_{index}_positions",
+                )
+                for index in range(self.num_layers)
+            ]
         elif self.positions == "relative":
             self.row_positions = layers.RelativePositions(
                 self.num_heads, dtype=self.dtype_policy, name="row_positions"

@@ -111,6 +111,9 @@ def check_size(path, arguments, most):
         rows += side**2 * shape[2]
         if arguments.get("positions", "learned") == "learned":
             rows += (shape[0] // side) * (shape[1] // side)
+        if arguments.get("positions") == "relative_table":
+            tables = heads * given.get("num_layers", 1)
+            rows += (shape[0] // side) * (shape[1] // side) * tables // width
     if width * rows > most:
         raise CheckpointError(
             f"{path} does not fit the model that its metadata describes, which would have more "

@@ -146,8 +146,9 @@ def layer_rates(model, decay):
     for layer in (*above, *head_layers(model)):
         if layer is not None:
             distance |= {id(variable): 0 for variable in layer.weights}
-    for blocks_above, block in enumerate(reversed(model.encoder_blocks)):
-        distance |= {id(variable): blocks_above + 1 for variable in block.weights}
+    for layers in (model.encoder_blocks, model.position_tables):
+        for blocks_above, layer in enumerate(reversed(layers)):
+            distance |= {id(variable): blocks_above + 1 for variable in layer.weights}
     lowest = model.num_layers + 1
     return [decay ** distance.get(id(v), lowest) for v in model.trainable_variables]
 

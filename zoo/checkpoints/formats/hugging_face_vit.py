@@ -1,4 +1,7 @@
-"""Hugging Face's folders of ViT, DeiT and DINOv2 (transformers: models/vit, deit and dinov2)."""
+"""Hugging Face's folders of ViT, DeiT, DINOv2, MAE and I-JEPA.
+
+In transformers: models/vit, deit, dinov2, dinov2_with_registers, vit_mae and ijepa.
+"""
 
 import functools
 import re
@@ -16,7 +19,7 @@ from zoo.checkpoints.hugging_face_config import (
 from zoo.checkpoints.mapping import collect, dense, feed_forward, norm, patches, same, stacked
 from zoo.checkpoints.vision_transformer import distillation_register, image_size, vit_classifier
 
-MODEL_TYPES = ("vit", "deit", "dinov2", "dinov2_with_registers")
+MODEL_TYPES = ("vit", "deit", "dinov2", "dinov2_with_registers", "vit_mae", "ijepa")
 ANCHOR = "embeddings.patch_embeddings.projection.weight"
 DISTILLED = "embeddings.distillation_token"
 POSITIONS = "embeddings.position_embeddings"
@@ -74,6 +77,7 @@ MODULES = {
     "mlp.fc1": "intermediate.dense",
     "mlp.fc2": "output.dense",
 }
+CLASS_TOKENS = {"deit": 2, "ijepa": 0}  # of the others 1
 # The values of arguments that have no counterpart in config.json.
 REQUIRED = {
     "pool": "cls", "norm": "pre", "layer_scale": None, "num_class_tokens": 1, "num_registers": 0,
@@ -85,7 +89,7 @@ REQUIRED = {
 def load(folder, config, tensors, options):
     """Loads the classifier or encoder of a folder; options are arguments of `zoo.vit`."""
     model_type = config["model_type"]
-    is_dino = model_type not in ("vit", "deit")
+    is_dino = model_type.startswith("dinov2")
     tensors = tensors.renamed(functools.partial(_renamed, is_dino))
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
@@ -93,12 +97,14 @@ def load(folder, config, tensors, options):
     patch_size = patch_side(folder, arguments["patch_size"])
     arguments["patch_size"] = patch_size
     size = sides(config.get("image_size", 224))
-    image_size(tensors, POSITIONS, 2 if model_type == "deit" else 1, patch_size, size)
+    image_size(tensors, POSITIONS, CLASS_TOKENS.get(model_type, 1), patch_size, size)
     arguments["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
     arguments["activation"] = activation(folder, {"hidden_act": "gelu", **config})
     table = VIT
     if model_type == "deit":
         table = DEIT_DISTILLED if "cls_classifier.weight" in tensors else DEIT
+    elif model_type == "ijepa":
+        arguments["pool"] = "mean"
     elif is_dino:
         table = DINOV2
         ff_dim = int(arguments["embed_dim"] * config.get("mlp_ratio", 4))
@@ -117,10 +123,10 @@ def load(folder, config, tensors, options):
     num_classes = options.get("num_classes")
     if num_classes is None:
         num_classes = len(names)
-    if not num_classes:  # features are the class token, and DeiT's heads are not used
+    if not num_classes and is_dino:  # features are the class token
         arguments["pool"] = "cls"
-        if model_type == "deit":
-            table = DEIT
+    if not num_classes and model_type == "deit":  # whose heads are not used
+        table = DEIT
     if model_type == "deit":
         arguments["num_class_tokens"] = len(table["class_token/tokens"].names)
         arguments["num_registers"] = 2 - arguments["num_class_tokens"]

@@ -93,8 +93,9 @@ def load(path, config, tensors, options):
     arguments["num_heads"] = config.get("num_heads") or _num_heads(architecture, arguments)
     if not options.get("num_heads", arguments["num_heads"]):
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
-    # DeiT, or DeiT III and DINOv2
+    # DeiT; DeiT III and DINOv2; MAE and I-JEPA
     is_imagenet = len(class_tokens) == 2 or arguments["layer_scale"] is not None
+    is_imagenet = is_imagenet or _has_fixed_positions(tensors["pos_embed"])
     return vit_classifier(
         tensors,
         table,
@@ -115,6 +116,11 @@ def _num_heads(architecture, arguments):
     if width == 1536 and arguments["activation"] == "swiglu":  # DINOv2's giant
         return 24
     return NUM_HEADS.get(width)
+
+
+def _has_fixed_positions(positions):
+    """Whether positions [1, n, E] begin with zeros, or with the sines and cosines of zero."""
+    return np.isin(np.asarray(positions[0, 0], "float32"), (0, 1)).all()
 
 
 def infer(tensors, num_class_tokens, config):
