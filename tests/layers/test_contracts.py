@@ -34,6 +34,7 @@ _BLOCK = {"embed_dim": _E, "num_heads": 2, "ff_dim": 12, "key_dim": 4, "qkv_bias
 _BLOCK |= {"dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.1, "layer_scale": 0.5}
 _BLOCK |= {"norm": "post", "epsilon": 1e-3, "kernel_initializer": "he_uniform"}
 _BLOCK |= {"activation": "silu", "attention": "blockwise", "norm_type": "rms"}
+_BLOCK["use_bias"] = False
 _SEQUENCE = _array(_B, _T, _E)
 _POSITIONS = np.arange(_B * 6, dtype="int32").reshape(_B, 6) % 10
 _ONE_ROW = np.zeros((_B, 1), "int32")  # a grid of one patch, whatever it is multiplied by
@@ -71,7 +72,7 @@ CASES = {
         *("AttentionPool", [_SEQUENCE], _E, 2, 12, "silu", 3, 1e-3, "he_uniform", "rms")
     ),
     "FeedForward": _case(
-        "FeedForward", [_SEQUENCE], 6, 12, "silu", 0.1, "he_uniform", rates=("dropout",)
+        "FeedForward", [_SEQUENCE], 6, 12, "silu", 0.1, "he_uniform", False, rates=("dropout",)
     ),
     "TransformerEncoder": _case("TransformerEncoder", [_SEQUENCE], settings=_BLOCK, **_OF_BLOCK),
     "TransformerDecoder": _case(

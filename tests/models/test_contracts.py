@@ -32,7 +32,13 @@ VIT |= {"norm": "post", "normalize_embeddings": True, "normalize_pooled": True}
 VIT |= {"layer_scale": 0.5, "activation": "swiglu", "attention": "linear"}
 TRANSFORMER = {**_OF_TOKENS, "source_vocab_size": 20, "target_vocab_size": 20, "pad_id": 4}
 TRANSFORMER |= {"num_decoder_layers": 1, "decoder_num_heads": 4, "decoder_ff_dim": 20}
-TRANSFORMER |= {"norm": "pre", "positions": "learned", "decoder": "ssru", "shared": "none"}
+TRANSFORMER |= {
+    "norm": "pre",
+    "positions": "learned",
+    "decoder": "ssru",
+    "shared": "none",
+    "use_bias": False,
+}
 TRANSFORMER |= {"scale_embeddings": False, "normalize_embeddings": True, "logits_bias": True}
 CAUSAL_LM = {**_OF_TOKENS, "vocab_size": 20, "norm": "post", "positions": "relative"}
 CAUSAL_LM |= {"tie_weights": False, "attention": "blockwise"}

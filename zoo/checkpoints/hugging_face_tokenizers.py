@@ -17,7 +17,7 @@ from zoo.checkpoints.hugging_face_config import (
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError, needed
 from zoo.files import read_text
-from zoo.text.library_tokenizer import LibraryTokenizer, check_kind
+from zoo.text.library_tokenizer import BYTE_ALPHABET, LibraryTokenizer, check_kind
 
 _FILE = "tokenizer.json"
 # In tokenizer_config.json: the names in tokenizer.json.
@@ -140,6 +140,15 @@ def _special_tokens(folder, config, names, vocab):
         end=vocab[tokens["sep_token"]],
         pad=vocab[tokens["pad_token"]],
     )
+
+
+def utf8_bytes(control, vocab_size):
+    """Returns a tokenizer of `control` tokens, then the 256 bytes, then ids that are not used."""
+    tokenizers = needed("tokenizers")
+    vocab = {token: id for id, token in enumerate((*control, *BYTE_ALPHABET))}
+    library = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, []))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return _create(json.loads(library.to_str()), vocab, control, vocab_size)
 
 
 def _content(folder, file, read_files):

@@ -155,8 +155,8 @@ def tokenizer(path, *args, **kwargs):
         raise CheckpointError(f"{path}: {error}") from None
 
 
-def translator(folder, config, model, tokenizers, special):
-    """Creates the translator, with the search settings of the folder."""
+def translator(folder, config, model, tokenizers, special, create=Translator):
+    """Creates the translator, or another task by `create`, with the folder's search settings."""
     search, options = search_settings(folder, config, special)
     if not special.prefix and "forced_bos_token_id" in search:
         special = special._replace(prefix=(search["forced_bos_token_id"],))
@@ -166,7 +166,7 @@ def translator(folder, config, model, tokenizers, special):
         length = search["max_length"] - 1  # transformers counts the start token
     else:
         length = model.max_length
-    return Translator(
+    return create(
         model,
         *tokenizers,
         beam_size=search.get("num_beams", 1),

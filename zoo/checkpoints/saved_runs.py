@@ -14,10 +14,19 @@ from zoo.tasks.classifier import ImageClassifier, TextClassifier
 from zoo.tasks.encoder import ImageEncoder, TextEncoder
 from zoo.tasks.generator import TextGenerator
 from zoo.tasks.task import MODEL_FILE, read_config, unpacked_weights
+from zoo.tasks.text_to_text import TextToTextGenerator
 from zoo.tasks.translator import Translator
 from zoo.tasks.weight_names import SEEDS
 
-_TASKS = (ImageClassifier, TextClassifier, ImageEncoder, TextEncoder, Translator, TextGenerator)
+_TASKS = (
+    ImageClassifier,
+    TextClassifier,
+    ImageEncoder,
+    TextEncoder,
+    Translator,
+    TextToTextGenerator,
+    TextGenerator,
+)
 
 
 def load(folder, options):
@@ -27,7 +36,11 @@ def load(folder, options):
         return task.load(folder, **options)
     config = read_config(folder / MODEL_FILE)
     if config["class_name"] != ViT.__name__:
-        taken = "dtype and engine" if task in (ImageClassifier, Translator) else "dtype"
+        taken = (
+            "dtype and engine"
+            if task in (ImageClassifier, Translator, TextToTextGenerator)
+            else "dtype"
+        )
         raise UserError(
             f"{folder} is a run of the model {config['class_name']}, for which zoo.load takes no "
             f"options other than {taken}. Others are for Vision Transformers and published "

@@ -91,7 +91,7 @@ def translate(
             max_length=max_length,
             target_prefix=target_prefix,
             too_long=too_long,
-            sentences=sentences and n_best == 1,
+            sentences=sentences and n_best == 1 and translator.splits_sentences,
             **given(**search._asdict()),
         )
         for line, best in zip(batch, translations):

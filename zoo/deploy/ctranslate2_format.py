@@ -167,7 +167,7 @@ def write_model(model, special, folder, dtype="float32", tokens=None, unknown=No
 
 def _check_kind(model):
     """Raises `ExportError` for models that CTranslate2 does not support."""
-    wrong = unsupported_settings(model, {"key_dim": None, "decoder": "attention"})
+    wrong = unsupported_settings(model, {"key_dim": None, "use_bias": True, "decoder": "attention"})
     if model.activation not in _ACTIVATIONS:
         wrong.append(f"activation={model.activation!r}")
     if model.positions in POSITIONS_IN_ATTENTION:

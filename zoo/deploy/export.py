@@ -70,7 +70,8 @@ def export(
         max_new_tokens: maximum number of new tokens of a generator; by default 64, or as many as
             fit.
         sentences: whether a translator translates texts sentence by sentence and keeps their
-            layout, see `zoo.tasks.translator.Translator`, or translates texts as they are.
+            layout, see `zoo.tasks.translator.Translator`, or translates texts as they are. A
+            `zoo.tasks.text_to_text.TextToTextGenerator` always reads texts as they are.
         dynamic_size: whether the pixels for a Vision Transformer may have any height and width that
             its patch size divides. By default, ONNX and LiteRT take pixels of the size of the
             model, and a SavedModel resizes pixels to it.
@@ -213,7 +214,7 @@ def _options(task, given):
         options["beam_size"] = as_number("beam_size", beam_size, int, n_best)
         options["length_penalty"] = as_number("length_penalty", length_penalty, float)
     if isinstance(task, Translator):
-        options["sentences"] = given.sentences is None
+        options["sentences"] = given.sentences is None and task.splits_sentences
     if isinstance(task, TextGenerator):
         max_new_tokens = given.max_new_tokens
         if max_new_tokens is not None:

@@ -43,6 +43,7 @@ _OPTIONS = {  # the options of each kind of model
     "multi_label_classifier": {"labels", "data_dir"},
     "text_classifier": set(),
     "translator": {"target", "bleu_tokenize"},
+    "text_to_text": {"target", "bleu_tokenize"},
     "generator": set(),
 }
 _WINDOWS = 4  # batch size

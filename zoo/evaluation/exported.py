@@ -8,7 +8,7 @@ from zoo.deploy.export import DESCRIPTION_FILE
 from zoo.errors import UserError, needed
 from zoo.files import as_path, read_json, without_pattern
 
-_KINDS = ("classifier", "text_classifier", "translator")
+_KINDS = ("classifier", "text_classifier", "translator", "text_to_text")
 _BATCH_SIZE = 32
 
 

@@ -109,6 +109,8 @@ class TransformerEncoder(TransformerBlock):
         attention: "softmax", "blockwise" or "linear", see `zoo.layers.MultiHeadSelfAttention`.
         norm_type: "layer" or "rms", the kind of normalization: `zoo.layers.LayerNormalization` or
             `zoo.layers.RMSNormalization`.
+        use_bias: whether the other projections, to the output of attention and in the feed-forward
+            network, have biases.
 
     Inputs:
         x: [B, T, E].
@@ -138,6 +140,7 @@ class TransformerEncoder(TransformerBlock):
         kernel_initializer="glorot_uniform",
         attention="softmax",
         norm_type="layer",
+        use_bias=True,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -156,6 +159,7 @@ class TransformerEncoder(TransformerBlock):
         self.epsilon = epsilon
         self.kernel_initializer = kernel_initializer
         self.norm_type = norm_type
+        self.use_bias = use_bias
         self.input_spec = keras.layers.InputSpec(ndim=3)
         # The order of creation is that of the weights in `get_weights`.
         self.attention_norm = self._create_norm("attention_norm")
@@ -168,6 +172,7 @@ class TransformerEncoder(TransformerBlock):
             key_dim,
             dropout=attention_dropout,
             qkv_bias=qkv_bias,
+            output_bias=use_bias,
             kernel_initializer=kernel_initializer,
             attention=attention,
             dtype=self.dtype_policy,
@@ -179,6 +184,7 @@ class TransformerEncoder(TransformerBlock):
             activation,
             dropout,
             kernel_initializer,
+            use_bias,
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -241,6 +247,8 @@ class TransformerDecoder(TransformerBlock):
             the query.
         norm_type: "layer" or "rms", the kind of normalization: `zoo.layers.LayerNormalization` or
             `zoo.layers.RMSNormalization`.
+        use_bias: whether the other projections, to the output of attention and in the feed-forward
+            network, have biases.
 
     Inputs:
         x: [B, T, E].
@@ -275,6 +283,7 @@ class TransformerDecoder(TransformerBlock):
         kernel_initializer="glorot_uniform",
         attention="softmax",
         norm_type="layer",
+        use_bias=True,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -293,6 +302,7 @@ class TransformerDecoder(TransformerBlock):
         self.epsilon = epsilon
         self.kernel_initializer = kernel_initializer
         self.norm_type = norm_type
+        self.use_bias = use_bias
         self.input_spec = keras.layers.InputSpec(ndim=3)
         if attention == "ssru" and not cross_attention:
             raise ValueError("A decoder block with attention='ssru' needs a memory.")
@@ -316,6 +326,7 @@ class TransformerDecoder(TransformerBlock):
                 key_dim,
                 dropout=attention_dropout,
                 qkv_bias=qkv_bias,
+                output_bias=use_bias,
                 kernel_initializer=kernel_initializer,
                 attention=attention,
                 causal=True,
@@ -329,6 +340,7 @@ class TransformerDecoder(TransformerBlock):
                 key_dim,
                 dropout=attention_dropout,
                 qkv_bias=qkv_bias,
+                output_bias=use_bias,
                 kernel_initializer=kernel_initializer,
                 dtype=self.dtype_policy,
                 name="cross_attention",
@@ -339,6 +351,7 @@ class TransformerDecoder(TransformerBlock):
             activation,
             dropout,
             kernel_initializer,
+            use_bias,
             dtype=self.dtype_policy,
             name="feed_forward",
         )

@@ -43,13 +43,24 @@ def swiglu(x):
     return ops.silu(gate) * value
 
 
+@keras.saving.register_keras_serializable("zoo")
+def geglu_tanh(x):
+    """Splits the last axis into a gate and a value and returns gelu_tanh(gate)·value.
+
+    Source: Shazeer 2020, "GLU Variants Improve Transformer", section 2; by tanh as in T5 1.1.
+    """
+    gate, value = ops.split(x, 2, axis=-1)
+    return gelu_tanh(gate) * value
+
+
 @kernels.accelerated_by(kernels.activation)
 def activate(function, x):
     """``function(x)``, for one of `ACTIVATIONS`; a function of its own for its decorator."""
     return function(x)
 
 
-ACTIVATIONS = {function.__name__: function for function in (gelu, gelu_tanh, quick_gelu, swiglu)}
+GATED = (swiglu, geglu_tanh)
+ACTIVATIONS = {function.__name__: function for function in (gelu, gelu_tanh, quick_gelu, *GATED)}
 
 
 @keras.saving.register_keras_serializable("zoo")
@@ -62,10 +73,12 @@ class FeedForward(SameLengthLayer):
     Args:
         embed_dim: E, width of the output.
         ff_dim: width of the hidden layer; ``4 * embed_dim`` by default.
-        activation: "gelu" (exact), "gelu_tanh", "quick_gelu", "swiglu", the name of a Keras
-            activation, or a function. With "swiglu", the hidden layer has ``2 * ff_dim`` units.
+        activation: "gelu" (exact), "gelu_tanh", "quick_gelu", "swiglu", "geglu_tanh", the name of a
+            Keras activation, or a function. With "swiglu" and "geglu_tanh", the hidden layer has
+            ``2 * ff_dim`` units.
         dropout: rate in [0, 1) at which hidden units are dropped in training.
         kernel_initializer: initializer of both matrices.
+        use_bias: whether both layers have biases, b₁ and b₂.
 
     Input: [B, ..., any width].
     Output: [B, ..., E].
@@ -78,6 +91,7 @@ class FeedForward(SameLengthLayer):
         activation="gelu",
         dropout=0.0,
         kernel_initializer="glorot_uniform",
+        use_bias=True,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -86,19 +100,25 @@ class FeedForward(SameLengthLayer):
         self.activation = activation
         self.dropout = dropout
         self.kernel_initializer = kernel_initializer
+        self.use_bias = use_bias
         function = keras.activations.get(ACTIVATIONS.get(activation, activation))
         self._activation = function
         if function in ACTIVATIONS.values():  # `kernels.activation` is for these only
             self._activation = functools.partial(activate, function)
         self._hidden_width = ff_dim or 4 * embed_dim
-        gate_width = self._hidden_width if function is swiglu else 0
+        gate_width = self._hidden_width if function in GATED else 0
         self.hidden = self._dense(gate_width + self._hidden_width, "hidden")
         self.output_projection = self._dense(embed_dim, "output_projection")
         self._dropout = Dropout(dropout, dtype=self.dtype_policy)
 
     def _dense(self, units, name):
-        initializer = own_initializer(self.kernel_initializer)
-        return Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
+        return Dense(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=own_initializer(self.kernel_initializer),
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def build(self, input_shape):
         self.hidden.build((None, input_shape[-1]))

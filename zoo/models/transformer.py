@@ -95,7 +95,8 @@ class Transformer(AutoregressiveModel):
         max_length: number of learned positions, and largest number of tokens of a source or target
             for `zoo.tasks.translator.Translator`. Defaults to 512.
         shared: "target", the target embedding is also the matrix of the output layer; "all", so is
-            the source embedding, for equal vocabularies (section 3.4); or "none". Defaults to
+            the source embedding, for equal vocabularies (section 3.4); "embeddings", source and
+            target have the same embedding, but not the output layer; or "none". Defaults to
             "target".
         pad_id: padding token. Defaults to 0.
         scale_embeddings: whether embeddings are multiplied by √E (section 3.4). Defaults to `True`.
@@ -104,6 +105,7 @@ class Transformer(AutoregressiveModel):
         logits_bias: whether the logits have a learned bias. Defaults to `False`.
         key_dim: width of a head. Defaults to `embed_dim / num_heads`.
         qkv_bias: whether projections to queries, keys and values have biases. Defaults to `True`.
+        use_bias: whether the other projections of the blocks have biases. Defaults to `True`.
         epsilon: added to the variance, or mean square, in normalizations. Defaults to 1e-6.
         kernel_initializer: initializer of the matrices. Defaults to "glorot_uniform" (Xavier).
         remat: whether training recomputes each block for its gradient, to take less memory, without
@@ -148,6 +150,7 @@ class Transformer(AutoregressiveModel):
         logits_bias=False,
         key_dim=None,
         qkv_bias=True,
+        use_bias=True,
         epsilon=1e-6,
         kernel_initializer="glorot_uniform",
         remat=False,
@@ -178,6 +181,7 @@ class Transformer(AutoregressiveModel):
         self.logits_bias = logits_bias
         self.key_dim = key_dim
         self.qkv_bias = qkv_bias
+        self.use_bias = use_bias
         self.epsilon = epsilon
         self.kernel_initializer = kernel_initializer
         self.remat = remat
@@ -289,16 +293,20 @@ class Transformer(AutoregressiveModel):
         if self.decoder_ff_dim is not None:
             check_at_least_1(decoder_ff_dim=self.decoder_ff_dim)
         as_number("pad_id", self.pad_id, int)
-        check_choice("shared", self.shared, ("none", "target", "all"))
+        check_choice("shared", self.shared, ("none", "target", "embeddings", "all"))
         check_choice("decoder", self.decoder, ("attention", "ssru"))
         check_positions(self.positions, self.max_length)
         check_positions_supported(self.positions, self._decoder_attention)
-        if self.shared == "all" and self.source_vocab_size != self.target_vocab_size:
+        if self._shares_embeddings and self.source_vocab_size != self.target_vocab_size:
             raise ValueError(
-                'shared="all" needs equal vocabulary sizes. Received: '
+                f'shared="{self.shared}" needs equal vocabulary sizes. Received: '
                 f"source_vocab_size={self.source_vocab_size}, "
                 f"target_vocab_size={self.target_vocab_size}."
             )
+
+    @property
+    def _shares_embeddings(self):
+        return self.shared in ("all", "embeddings")
 
     @property
     def _decoder_attention(self):
@@ -327,12 +335,12 @@ class Transformer(AutoregressiveModel):
             normalize=self.normalize_embeddings,
             epsilon=self.epsilon,
             norm_type=self.norm_type,
-            tokens=self.decoder_embedding.tokens if self.shared == "all" else None,
+            tokens=self.decoder_embedding.tokens if self._shares_embeddings else None,
             dtype=self.dtype_policy,
             name="encoder_embedding",
         )
         self.output_projection = None
-        if self.shared == "none":
+        if self.shared in ("embeddings", "none"):
             self.output_projection = self.output_layer(self.target_vocab_size)
 
     def _create_positions(self):
@@ -367,6 +375,7 @@ class Transformer(AutoregressiveModel):
                 activation=self.activation,
                 key_dim=self.key_dim,
                 qkv_bias=self.qkv_bias,
+                use_bias=self.use_bias,
                 epsilon=self.epsilon,
                 kernel_initializer=self.kernel_initializer,
                 dtype=self.dtype_policy,
@@ -386,6 +395,7 @@ class Transformer(AutoregressiveModel):
                 activation=self.activation,
                 key_dim=self.key_dim,
                 qkv_bias=self.qkv_bias,
+                use_bias=self.use_bias,
                 epsilon=self.epsilon,
                 kernel_initializer=self.kernel_initializer,
                 attention=self._decoder_attention,

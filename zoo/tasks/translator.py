@@ -50,6 +50,7 @@ class Translator(GenerationTask):
 
     description_file = "translator.json"
     verb = "translate"
+    splits_sentences = True  # by default, a call translates each sentence separately
     tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
     saved_arguments = (
         "beam_size",
@@ -113,7 +114,7 @@ class Translator(GenerationTask):
         length_penalty=None,
         max_length=None,
         too_long="error",
-        sentences=True,
+        sentences=None,
         target_prefix=None,
         **search_options,
     ):
@@ -122,6 +123,8 @@ class Translator(GenerationTask):
         By default, each sentence of a text is translated separately, unlike in `n_best`. The
         arguments and errors are those of `n_best`.
         """
+        if sentences is None:
+            sentences = self.splits_sentences
         request = self._request(
             texts, max_length, too_long, sentences, target_prefix, search_options
         )

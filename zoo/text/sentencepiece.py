@@ -107,6 +107,26 @@ class SentencePieceTokenizer(Tokenizer):
         ids = as_ids(ids, self.vocab_size)
         return [self.tokens.get(id, "").replace(SPACE, " ") for id in ids]
 
+    def with_pieces(self, control, vocab_size):
+        """Returns a tokenizer of the same ids, and of further ones for pieces that are control.
+
+        Unlike the model's own control pieces, these may occur in texts, such as T5's sentinels.
+
+        Args:
+            control: the new pieces; their ids follow those of the model.
+            vocab_size: number of ids, at least as many as there are pieces.
+        """
+        proto = sentencepiece_model_pb2.ModelProto.FromString(self.model)
+        for piece in control:
+            proto.pieces.add(piece=piece, type=proto.SentencePiece.USER_DEFINED)
+        return SentencePieceTokenizer(
+            proto.SerializeToString(),
+            vocab={piece.piece: id for id, piece in enumerate(proto.pieces)},
+            unknown=self.unknown,
+            control=(*self.control, *control),
+            vocab_size=vocab_size,
+        )
+
     def with_normalization(self, normalization):
         """Returns a tokenizer with the same ids and another normalization; see `train_tokenizer`.
 

@@ -20,7 +20,8 @@ _SHARED = "share_encoder_decoder_embeddings"
 CONTROL = ("</s>", "<unk>", "<pad>")
 # The values of arguments that have no counterpart in config.json.
 REQUIRED = {
-    "norm": "post", "key_dim": None, "qkv_bias": True, "normalize_embeddings": False,
+    "norm": "post", "key_dim": None, "qkv_bias": True, "use_bias": True,
+    "normalize_embeddings": False,
     "epsilon": 1e-5, "decoder": "attention",
 }  # fmt: skip
 POSITIONS = {"layout": "halves", "max_wavelength": 10000.0, "offset": 0}
@@ -101,6 +102,8 @@ def _without_counterparts(translator):
     given = {name: getattr(positions, name, None) for name in POSITIONS}
     if given != POSITIONS:
         wrong.append(f"positions={positions if isinstance(positions, str) else given!r}")
+    if translator.model.shared == "embeddings":
+        wrong.append("shared='embeddings'")
     special = translator.special_tokens
     if special.prefix:
         wrong.append(f"special_tokens.prefix={special.prefix}")

@@ -25,6 +25,7 @@ from zoo.checkpoints.formats import (
     hugging_face_gpt2,
     hugging_face_m2m100,
     hugging_face_marian,
+    hugging_face_t5,
     hugging_face_vit,
     kerashub,
     marian,
@@ -41,6 +42,7 @@ FORMATS = (  # with a type of model in config.json; the others are in `find_form
     hugging_face_bert,
     hugging_face_marian,
     hugging_face_m2m100,
+    hugging_face_t5,
     kerashub,
 )
 
