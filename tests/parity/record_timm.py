@@ -27,7 +27,7 @@ from tests.parity import conftest, timm_models  # noqa: E402, F401 the second ne
 
 def record_timm():
     found = {}
-    for name in timm_models.KINDS:
+    for name in (*timm_models.KINDS, *timm_models.EVA):
         model = timm_models.build(name)
         shapes = {key: list(value.shape) for key, value in model.state_dict().items()}
         tensors = {key: torch.tensor(value) for key, value in drawn.tensors(shapes).items()}

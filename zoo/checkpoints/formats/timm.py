@@ -81,6 +81,8 @@ def load(path, config, tensors, options):
     unknown = sorted(config.get("model_args", {}).keys() - MODEL_ARGS)
     if not unknown and "_rpn_" in architecture:  # these normalize the outputs of attention
         unknown = [architecture]
+    if not unknown and {"norm_pre.weight", "attn_pool.latent"} <= tensors.keys():
+        unknown = ["Perception Encoder"]
     if unknown:
         raise CheckpointError(f"{tensors.path}: {', '.join(unknown)} is not supported.")
     config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
@@ -129,9 +131,14 @@ def infer(tensors, num_class_tokens, config):
     embed_dim, channels, patch_size, _ = tensors.shape(ANCHOR, 4)
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
     size = config.get("input_size", ())[1:]
-    size, prefix_positions = image_size(tensors, "pos_embed", num_class_tokens, patch_size, size)
+    prefix_positions = True
+    if "pos_embed" in tensors or not size:
+        size, prefix_positions = image_size(
+            tensors, "pos_embed", num_class_tokens, patch_size, size
+        )
     architecture = config.get("architecture", "")
-    if tensors.shape("blocks.0.mlp.fc1.weight", 2)[0] == 2 * ff_dim:
+    is_split = "blocks.0.mlp.fc1_g.weight" in tensors
+    if is_split or tensors.shape("blocks.0.mlp.fc1.weight", 2)[0] == 2 * ff_dim:
         activation = "swiglu"
     elif "quickgelu" in architecture:
         activation = "quick_gelu"
