@@ -45,7 +45,7 @@ class Config(ImageSettings):
     # The values are those of big_vision/configs/vit_s16_i1k.py, unless a comment says otherwise.
 
     size: str = "S/16"
-    """Published size: Ti, S, B, L or H, a slash and the patch size."""
+    """Published size: Ti, S, S+, B, L or H, a slash and the patch size."""
     pool: Literal["cls", "mean"] = "mean"
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "sinusoidal"
     dropout: float = 0.0

@@ -88,6 +88,25 @@ def test_parameter_counts_are_the_published_ones(size, side, parameters):
     assert model.count_params() + (blocks - 1) * block == parameters
 
 
+@pytest.mark.parametrize(
+    "size, settings, parameters",
+    [
+        # as timm counts those of vit_small_patch16_rope_224 and vit_small_plus_patch16_dinov3
+        ("S/16", {"positions": "rotary", "layer_scale": 1e-5}, 21_984_232),
+        (
+            "S+/16",
+            {
+                **{"positions": "rotary", "layer_scale": 1e-5, "num_registers": 4},
+                **{"qkv_bias": False, "num_classes": 0},
+            },
+            28_683_264,
+        ),
+    ],
+)
+def test_parameter_counts_with_rotary_positions(size, settings, parameters):
+    assert zoo.vit(size, **settings).count_params() == parameters
+
+
 @each_setting
 def test_the_input_of_the_head(settings):
     settings = {**settings, "num_layers": 1}

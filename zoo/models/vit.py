@@ -29,6 +29,11 @@ SIZES = {
     "B": {"embed_dim": 768, "num_layers": 12, "num_heads": 12, "ff_dim": 3072},
     "L": {"embed_dim": 1024, "num_layers": 24, "num_heads": 16, "ff_dim": 4096},
     "H": {"embed_dim": 1280, "num_layers": 32, "num_heads": 16, "ff_dim": 5120},
+    # Siméoni et al. 2025 (DINOv3), MODEL_CARD.md of its code
+    "S+": {
+        **{"embed_dim": 384, "num_layers": 12, "num_heads": 6, "ff_dim": 1536},
+        **{"activation": "swiglu"},
+    },
 }
 POOLS = ("cls", "mean", "cls+mean", "map")
 REPRESENTATION_ACTIVATIONS = {
@@ -583,7 +588,7 @@ def vit(size=None, *, input_shape=(224, 224, 3), num_classes=1000, patch_size=No
     size: ``zoo.vit("Ti/4", input_shape=(32, 32, 3), num_layers=9)``.
 
     Args:
-        size: "Ti", "S", "B", "L" or "H", a slash and the patch size in pixels; or None.
+        size: "Ti", "S", "S+", "B", "L" or "H", a slash and the patch size in pixels; or None.
         input_shape: (H, W, C) of the images.
         num_classes: number of classes; 0 for a model without a head.
         patch_size: side of a patch in pixels. Defaults to that of the size.
