@@ -130,6 +130,8 @@ def reference(processor):
         ("ViT", {}),
         ("ViT", {"size": {"height": 40, "width": 64}, "resample": 3}),
         ("ViT", {"do_normalize": False}),
+        ("Beit", {}),
+        ("Beit", {"do_center_crop": True, "size": {"height": 256, "width": 256}}),
         ("DeiT", {}),
         ("DeiT", {"size": {"height": 40, "width": 40}, "do_center_crop": False, "resample": 2}),
         ("Bit", {"size": {"shortest_edge": 256}}),  # DINOv2

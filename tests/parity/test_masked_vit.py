@@ -7,13 +7,15 @@ transformers = pytest.importorskip("transformers", reason="needs the library tra
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 import numpy as np  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402, F401
-from timm.models import beit, save_for_hf  # noqa: E402, F401
+from safetensors.torch import save_file  # noqa: E402
+from timm.layers import resample_abs_pos_embed, resize_rel_pos_bias_table  # noqa: E402
+from timm.models import beit, save_for_hf  # noqa: E402
 
 import zoo  # noqa: E402
 from tests.checkpoints import drawn  # noqa: E402
 from tests.parity import timm_models  # noqa: E402
 from tests.parity import vit_models as models  # noqa: E402
+from zoo.checkpoints import CheckpointError  # noqa: E402
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3}
 SIZES |= {"intermediate_size": 36, "image_size": 32, "patch_size": 8, "num_labels": 5}
@@ -108,3 +110,168 @@ def test_files_of_meta(is_ijepa, tmp_path, capsys):
     models.assert_same_outputs(encoder.model, model, (32, 32))
     assert encoder.preprocessing.mean == (0.485, 0.456, 0.406)
     zoo.load(tmp_path / "weights.pth", num_heads=3, num_classes=2, input_shape=(40, 56))
+
+
+RELATIVE = {"use_relative_position_bias": True}
+SHARED = {"use_shared_relative_position_bias": True}
+BEIT = {
+    "BEiT": ("Beit", RELATIVE),
+    "one table for all blocks": ("Beit", SHARED),
+    "both kinds of tables": ("Beit", {**RELATIVE, **SHARED}),
+    "absolute positions": ("Beit", {"use_absolute_position_embeddings": True}),
+    "other options": (
+        "Beit",
+        {
+            **RELATIVE,
+            "image_size": [40, 40],
+            "num_channels": 1,
+            "hidden_act": "gelu_new",
+            "layer_norm_eps": 0.1,
+            "layer_scale_init_value": 0.0,
+            "use_mean_pooling": False,
+            "use_mask_token": True,
+            "num_attention_heads": 4,
+            "num_hidden_layers": 2,
+        },
+    ),
+    "Data2Vec": ("Data2VecVision", RELATIVE),
+}
+
+
+def with_resized_tables(published, other, size):
+    """Gives `other` the weights of `published`, with the tables that timm computes for a size."""
+    grid = (size[0] // 8, size[1] // 8)
+    tensors = published.state_dict()
+    for name, expected in other.state_dict().items():
+        if name.endswith("relative_position_bias_table"):
+            tensors[name] = resize_rel_pos_bias_table(tensors[name], grid, expected.shape)
+        elif name.endswith("position_embeddings"):
+            tensors[name] = resample_abs_pos_embed(tensors[name], grid)
+    other.load_state_dict(tensors)
+    return other
+
+
+@pytest.mark.parametrize("kind", BEIT)
+def test_beit(kind, tmp_path):
+    family, settings = BEIT[kind]
+    published = build(family, "ForImageClassification", **settings)
+    published.save_pretrained(tmp_path)
+    model = zoo.load(tmp_path).model
+    size = model.input_shape
+    models.assert_same_outputs(model, published, size)
+    encoder = zoo.load(tmp_path, num_classes=0).model
+    models.assert_same_outputs(
+        encoder, getattr(published, published.base_model_prefix), size, "pooler_output"
+    )
+    tensors = published.state_dict()  # with the names of modules, and the index of timm's files
+    tensors["beit.relative_position_index"] = torch.arange(4)
+    if family == "Beit":
+        save_file(tensors, tmp_path / "model.safetensors")
+        models.assert_same_outputs(zoo.load(tmp_path).model, published, size)
+
+
+@pytest.mark.parametrize("kind", ["BEiT", "both kinds of tables", "absolute positions"])
+@pytest.mark.parametrize("size", [(64, 64), (24, 24)])
+def test_beit_at_another_image_size(kind, size, tmp_path):
+    """The tables are those of timm. transformers resizes them linearly, without a progression."""
+    family, settings = BEIT[kind]
+    published = build(family, "ForImageClassification", **settings)
+    published.save_pretrained(tmp_path)
+    other = build(family, "ForImageClassification", **{**settings, "image_size": list(size)})
+    other = with_resized_tables(published, other, size)
+    model = zoo.load(tmp_path, input_shape=size).model
+    models.assert_same_outputs(model, other, size)
+    if kind != "absolute positions":  # which transformers may resize, too
+        models.assert_same_outputs(zoo.load(tmp_path).model, other, size)
+
+
+@pytest.mark.parametrize(
+    "task, settings, unused",
+    [
+        (
+            "ForMaskedImageModeling",
+            {**SHARED, "use_mask_token": True},
+            ["layernorm (2)", "lm_head"],
+        ),
+        (
+            "ForSemanticSegmentation",
+            {**RELATIVE, "num_hidden_layers": 4, "out_indices": [0, 1, 2, 3], "pool_scales": [1]},
+            ["fpn1 (", "decode_head", "auxiliary_head"],
+        ),
+    ],
+)
+def test_other_heads_of_beit(task, settings, unused, tmp_path, capsys):
+    """An encoder, of which the normalization after the mean of the patches is new."""
+    published = build("Beit", task, **settings)
+    published.save_pretrained(tmp_path)
+    encoder = zoo.load(tmp_path)
+    lines = capsys.readouterr().out
+    assert all(name in lines for name in unused), lines
+    expected = transformers.BeitModel.from_pretrained(tmp_path).eval()
+    models.assert_same_outputs(encoder.model, expected, (32, 32), "pooler_output")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {**RELATIVE, "use_absolute_position_embeddings": True},
+        {**RELATIVE, "image_size": [32, 48]},  # transformers exchanges the sides of the table
+    ],
+)
+def test_positions_of_beit_that_are_not_supported(settings, tmp_path):
+    build("Beit", "ForImageClassification", **settings).save_pretrained(tmp_path)
+    message = "image_size" if "image_size" in settings else "use_absolute_position_embeddings"
+    with pytest.raises(CheckpointError, match=f"{message}.* not supported"):
+        zoo.load(tmp_path)
+
+
+TIMM = {**timm_models.SIZES, "use_abs_pos_emb": False, "init_values": 0.1, "depth": 3}
+TIMM_BEIT = {
+    "BEiT": {"use_rel_pos_bias": True},
+    "one table for all blocks": {"use_shared_rel_pos_bias": True},
+    "both kinds of tables": {"use_shared_rel_pos_bias": True, "use_rel_pos_bias": True},
+    "class token, no layer scale, no biases": {
+        "use_rel_pos_bias": True,
+        "global_pool": "token",
+        "init_values": None,
+        "qkv_bias": False,
+        "num_heads": 4,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", TIMM_BEIT)
+def test_beit_of_timm(kind, tmp_path):
+    """A file, which also says the number of heads, and a folder, at several image sizes."""
+    model = models.with_drawn_weights(beit.Beit(**{**TIMM, **TIMM_BEIT[kind]}))
+    path = tmp_path / "beit.safetensors"
+    save_file(model.state_dict(), path)
+    native = zoo.load(path).model
+    models.assert_same_outputs(native, model, (32, 32))
+    encoder = zoo.load(path, num_classes=0).model
+    for size in ((48, 64), (24, 40)):
+        resized = zoo.load(path, input_shape=size)
+        model.set_input_size(size)
+        models.assert_same_outputs(resized.model, model, size)
+        models.assert_same_outputs(native, model, size)
+        model = models.with_drawn_weights(beit.Beit(**{**TIMM, **TIMM_BEIT[kind]}))
+    model.reset_classifier(0)
+    models.assert_same_outputs(encoder, model, (32, 32))
+
+
+def test_folders_of_beit_of_timm(tmp_path):
+    settings = {**TIMM, **TIMM_BEIT["BEiT"], "img_size": (32, 48)}
+    model = models.with_drawn_weights(beit.Beit(**settings))
+    model.pretrained_cfg = {"architecture": "beitv2", "input_size": (3, 32, 48), "std": (0.3,) * 3}
+    save_for_hf(model, tmp_path, model_args={"use_rel_pos_bias": True, "use_abs_pos_emb": False})
+    classifier = zoo.load(tmp_path)
+    models.assert_same_outputs(classifier.model, model, (32, 48))
+    assert classifier.preprocessing.std == (0.3,) * 3
+
+
+def test_a_table_and_absolute_positions_of_timm(tmp_path):
+    settings = {**TIMM, "use_rel_pos_bias": True, "use_abs_pos_emb": True}
+    save_file(beit.Beit(**settings).state_dict(), tmp_path / "a.safetensors")
+    with pytest.raises(CheckpointError, match="no place in the model: pos_embed"):
+        zoo.load(tmp_path / "a.safetensors")

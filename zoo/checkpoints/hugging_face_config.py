@@ -43,6 +43,7 @@ _CLIP = {
 }
 _PROCESSORS = {  # other defaults, by the beginning of a processor's name
     "ViT": {},
+    "Beit": {"resample": 3},
     "DeiT": {"size": 256, "do_center_crop": True, "resample": 3},
     "Bit": _CLIP,
     "CLIP": _CLIP,
@@ -50,7 +51,7 @@ _PROCESSORS = {  # other defaults, by the beginning of a processor's name
 }
 _NO_EFFECT = (  # settings that do not affect pixels
     r"_.*|.*_type|.*_class|do_convert_rgb|default_to_square|(input_)?data_format|device"
-    r"|return_tensors|disable_grouping|image_seq_length"
+    r"|return_tensors|disable_grouping|image_seq_length|(do_)?reduce_labels"
 )
 
 
@@ -218,7 +219,7 @@ def preprocessing(folder, config, size):
     else:
         mean = [0.0]
         std = [1.0]
-    is_square = settings.get("default_to_square", kind in ("ViT", "DeiT", "DINOv3"))
+    is_square = settings.get("default_to_square", kind in ("ViT", "Beit", "DeiT", "DINOv3"))
     resize = _size(path, settings["size"], is_square)
     image_size = resize if isinstance(resize, tuple) else (resize, resize)
     if settings["do_center_crop"]:

@@ -17,7 +17,9 @@ import numpy as np
 
 from zoo.errors import CheckpointError
 
-_BUFFERS = (r"(.*[./])?(position_ids|num_batches_tracked)",)  # numbers that are not weights
+_BUFFERS = (
+    r"(.*[./])?(position_ids|num_batches_tracked|relative_position_index)",
+)  # numbers that are not weights
 
 
 class Source(NamedTuple):

@@ -144,8 +144,25 @@ def image_size(tensors, name, prefix, patch_size, size=()):
         height, width = size or (side, side)
         if height * width == (positions - before) * patch_size**2:
             return (height, width), before > 0
+    raise _misfit(tensors, name, positions, size)
+
+
+def table_size(tensors, name, patch_size, size=()):
+    """Returns the image size that a table of biases [n, H] is for; see `image_size`."""
+    biases, _ = tensors.shape(name, 2)
+    side = (math.isqrt(biases - 3) + 1) // 2 * patch_size if biases > 3 else 0
+    height, width = size or (side, side)
+    rows = height // patch_size
+    columns = width // patch_size
+    is_whole = (rows * patch_size, columns * patch_size) == (height, width)
+    if not is_whole or (2 * rows - 1) * (2 * columns - 1) + 3 != biases:
+        raise _misfit(tensors, name, biases, size)
+    return height, width
+
+
+def _misfit(tensors, name, positions, size):
     expected = "{} x {} pixels".format(*size) if size else "a square image"
-    raise CheckpointError(
+    return CheckpointError(
         f"{tensors.path}: {name} has {positions} positions, which do not fit {expected}."
     )
 

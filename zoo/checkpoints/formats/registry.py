@@ -20,6 +20,7 @@ To add one, such as Hugging Face's T5, write a module like `hugging_face_gpt2`, 
 from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.formats import (
     google,
+    hugging_face_beit,
     hugging_face_bert,
     hugging_face_dinov3,
     hugging_face_gpt2,
@@ -38,6 +39,7 @@ from zoo.errors import CheckpointError
 
 FORMATS = (  # with a type of model in config.json; the others are in `find_format`
     hugging_face_vit,
+    hugging_face_beit,
     hugging_face_dinov3,
     hugging_face_gpt2,
     hugging_face_bert,

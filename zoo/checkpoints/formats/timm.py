@@ -1,4 +1,4 @@
-"""timm's files of ViT, DeiT and DINOv2 (timm/models/vision_transformer.py and deit.py)."""
+"""timm's files of ViT, DeiT, DINOv2 and BEiT (vision_transformer.py, deit.py, beit.py)."""
 
 import math
 import re
@@ -6,8 +6,17 @@ import re
 import numpy as np
 
 from zoo.checkpoints.hugging_face_config import check_settings
-from zoo.checkpoints.mapping import Source, dense, feed_forward, norm, patches, same, stacked
-from zoo.checkpoints.vision_transformer import count_blocks, image_size, vit_classifier
+from zoo.checkpoints.mapping import (
+    Source,
+    biases,
+    dense,
+    feed_forward,
+    norm,
+    patches,
+    same,
+    stacked,
+)
+from zoo.checkpoints.vision_transformer import count_blocks, image_size, table_size, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError
 
@@ -30,7 +39,8 @@ MODEL_ARGS = {
     "num_heads", "mlp_ratio", "qkv_bias", "init_values", "class_token", "pos_embed",
     "no_embed_class", "reg_tokens", "pre_norm", "fc_norm", "final_norm", "dynamic_img_size",
     "dynamic_img_pad", "drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate",
-    "attn_drop_rate", "drop_path_rate", "weight_init", "fix_init",
+    "attn_drop_rate", "drop_path_rate", "weight_init", "fix_init", "use_abs_pos_emb",
+    "use_rel_pos_bias", "use_shared_rel_pos_bias", "use_fc_norm", "head_init_scale",
 }  # fmt: skip
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -40,7 +50,12 @@ SUPPORTED = {
     "interpolation": ("bicubic", "bilinear"),
     "global_pool": ("", *POOLS),
 }
-DINOV2 = {"register_tokens": "reg_token", "w12": "fc1", "w3": "fc2"}  # names in Meta's own files
+RENAMED = {  # names in Meta's own files of DINOv2, and of BEiT
+    "register_tokens": "reg_token", "w12": "fc1", "w3": "fc2",
+    "gamma_1": "ls1.gamma", "gamma_2": "ls2.gamma",
+}  # fmt: skip
+# BEiT's tables of biases: in each block, and shared.
+BIASES = (f"{BLOCK}attn.relative_position_bias_table", "rel_pos_bias.relative_position_bias_table")
 TABLE = {
     "patch_embed/projection/kernel": patches(ANCHOR),
     "patch_embed/projection/bias": same("patch_embed.proj.bias"),
@@ -71,7 +86,7 @@ TABLE = {
 def _renamed(name):
     """The name in timm of a tensor of timm or DINOv2, whose blocks may be in chunks."""
     name = re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name)
-    return re.sub(r"\w+", lambda match: DINOV2.get(match[0], match[0]), name)
+    return re.sub(r"\w+", lambda match: RENAMED.get(match[0], match[0]), name)
 
 
 def load(path, config, tensors, options):
@@ -92,12 +107,20 @@ def load(path, config, tensors, options):
     table = {**TABLE, "class_token/tokens": stacked(*class_tokens)}
     if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
         table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(arguments["embed_dim"]))
-    arguments["num_heads"] = config.get("num_heads") or _num_heads(architecture, arguments)
+    tables = _tables(tensors)
+    table["encoder_{i}_positions/embeddings"] = Source(tables, lambda *biases: sum(biases))
+    if "blocks.0.attn.q_bias" in tensors:
+        names = (f"{BLOCK}attn.q_bias", None, f"{BLOCK}attn.v_bias")
+        table["encoder_{i}/attention/qkv/bias"] = biases(arguments["embed_dim"], *names)
+    heads = tensors.shape(tables[0].replace("{i}", "0"), 2)[1] if tables else None
+    heads = heads or config.get("num_heads") or _num_heads(architecture, arguments)
+    arguments["num_heads"] = heads
     if not options.get("num_heads", arguments["num_heads"]):
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
-    # DeiT; DeiT III and DINOv2; MAE and I-JEPA
-    is_imagenet = len(class_tokens) == 2 or arguments["layer_scale"] is not None
-    is_imagenet = is_imagenet or _has_fixed_positions(tensors["pos_embed"])
+    is_imagenet = False
+    if not tables:  # DeiT; DeiT III and DINOv2; MAE and I-JEPA
+        is_imagenet = len(class_tokens) == 2 or arguments["layer_scale"] is not None
+        is_imagenet = is_imagenet or _has_fixed_positions(tensors["pos_embed"])
     return vit_classifier(
         tensors,
         table,
@@ -107,6 +130,11 @@ def load(path, config, tensors, options):
         names=config.get("label_names"),
         ignored=("mask_token", "decoder_pos_embed"),
     )
+
+
+def _tables(tensors):
+    """The names of BEiT's tables of biases that a file has."""
+    return [name for name in BIASES if name.replace("{i}", "0") in tensors]
 
 
 def _num_heads(architecture, arguments):
@@ -132,7 +160,10 @@ def infer(tensors, num_class_tokens, config):
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
     size = config.get("input_size", ())[1:]
     prefix_positions = True
-    if "pos_embed" in tensors or not size:
+    tables = _tables(tensors)
+    if tables:
+        size = table_size(tensors, tables[0].replace("{i}", "0"), patch_size, size)
+    elif "pos_embed" in tensors or not size:
         size, prefix_positions = image_size(
             tensors, "pos_embed", num_class_tokens, patch_size, size
         )
@@ -161,9 +192,10 @@ def infer(tensors, num_class_tokens, config):
         "pool": POOLS[pool],
         "num_class_tokens": num_class_tokens,
         "num_registers": shapes.get("reg_token", (1, 0))[1],
+        "positions": "relative_table" if tables else "learned",
         "prefix_positions": prefix_positions,
         "layer_scale": 1.0 if "blocks.0.ls1.gamma" in shapes else None,
-        "qkv_bias": "blocks.0.attn.qkv.bias" in shapes,
+        "qkv_bias": any(f"blocks.0.attn.{name}" in shapes for name in ("qkv.bias", "q_bias")),
         "representation_dim": shapes.get("pre_logits.fc.bias", (None,))[0],
         "normalize_embeddings": "norm_pre.weight" in shapes,
         "normalize_pooled": "fc_norm.weight" in shapes,

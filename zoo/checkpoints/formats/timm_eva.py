@@ -60,6 +60,8 @@ def is_eva(config, tensors):
     architecture = config.get("architecture", "")
     if OTHERS.fullmatch(architecture) or any(re.fullmatch(x, architecture) for x in KINDS):
         return True
+    if any(name.endswith("relative_position_bias_table") for name in tensors):  # BEiT
+        return False
     return any(name in tensors for name in ("blocks.0.gamma_1", Q_BIAS, PERIODS, "rope.freqs"))
 
 
