@@ -19,6 +19,13 @@ def hugging_face(folder, change):
     return folder / "model.safetensors"
 
 
+def beit(folder, change):
+    golden = HUGGING_FACE["beit"]
+    (folder / "config.json").write_text(json.dumps(golden["config"]))
+    save_file(change(drawn.tensors(golden["shapes"])), folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
 def timm(folder, change):
     path = folder / "vit.safetensors"
     save_file(change(drawn.tensors(TIMM["distilled"]["shapes"])), path)
@@ -39,6 +46,12 @@ WRITERS = {  # and tensors: of the patches, of attention, of the head
         "embeddings.patch_embeddings.projection.weight",
         "encoder.layer.1.attention.attention.key.weight",
         "classifier.weight",
+    ),
+    beit: (
+        "encoder.layer.0.attention.attention.relative_position_bias.relative_position_bias_table",
+        "encoder.layer.1.attention.attention.query.bias",
+        "encoder.layer.1.lambda_2",
+        "pooler.layernorm.weight",
     ),
     timm: ("patch_embed.proj.weight", "blocks.1.attn.qkv.weight", "head_dist.weight"),
     google: (
@@ -78,7 +91,7 @@ def test_a_tensor_that_does_not_fit(write, name, change, tmp_path):
 
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_tensor_without_a_place(write, tmp_path):
-    name = "dinov2.extra" if write is hugging_face else "extra"
+    name = {hugging_face: "dinov2.extra", beit: "beit.extra"}.get(write, "extra")
     path = write(tmp_path, lambda tensors: {**tensors, name: np.ones(3, "float32")})
     with pytest.raises(CheckpointError, match=f"{path.name}.* no place in the model: extra"):
         load(path)

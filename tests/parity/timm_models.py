@@ -4,7 +4,7 @@ import functools
 
 import timm
 import torch
-from timm.models import deit, eva, vision_transformer
+from timm.models import beit, deit, eva, vision_transformer
 
 SIZES = {"img_size": 32, "patch_size": 8, "num_classes": 5}
 SIZES |= {"embed_dim": 24, "depth": 2, "num_heads": 3}
@@ -42,6 +42,7 @@ KINDS = {
     },
     "other width, heads and depth": {"embed_dim": 40, "num_heads": 5, "depth": 3},
     "distilled": {},
+    "BEiT": {"use_abs_pos_emb": False, "use_rel_pos_bias": True, "init_values": 0.1},
 }
 DINOV3 = {
     **{"init_values": 1e-5, "num_reg_tokens": 4, "use_fc_norm": False, "use_abs_pos_emb": False},
@@ -73,6 +74,8 @@ def build(kind, **settings):
     if kind in EVA:
         return eva.Eva(**{**SIZES, **EVA[kind], **settings})
     settings = {**SIZES, **KINDS[kind], **settings}
+    if kind == "BEiT":
+        return beit.Beit(**settings)
     if kind == "distilled":
         return deit.VisionTransformerDistilled(**settings)
     return vision_transformer.VisionTransformer(**settings)

@@ -120,7 +120,7 @@ def load(path, config, tensors, options):
     is_imagenet = False
     if not tables:  # DeiT; DeiT III and DINOv2; MAE and I-JEPA
         is_imagenet = len(class_tokens) == 2 or arguments["layer_scale"] is not None
-        is_imagenet = is_imagenet or _has_fixed_positions(tensors["pos_embed"])
+        is_imagenet = is_imagenet or _has_fixed_positions(tensors)
     return vit_classifier(
         tensors,
         table,
@@ -148,9 +148,11 @@ def _num_heads(architecture, arguments):
     return NUM_HEADS.get(width)
 
 
-def _has_fixed_positions(positions):
-    """Whether positions [1, n, E] begin with zeros, or with the sines and cosines of zero."""
-    return np.isin(np.asarray(positions[0, 0], "float32"), (0, 1)).all()
+def _has_fixed_positions(tensors):
+    """Whether positions begin with zeros, or with the sines and cosines of zero."""
+    if "pos_embed" not in tensors:
+        return False
+    return np.isin(np.asarray(tensors["pos_embed"][0, 0], "float32"), (0, 1)).all()
 
 
 def infer(tensors, num_class_tokens, config):
