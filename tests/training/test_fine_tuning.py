@@ -51,6 +51,8 @@ def test_rates_fall_from_the_head_to_the_patches():
     }
     assert {path: found[path] for path in expected} == expected
     assert sorted(set(found.values())) == [0.125, 0.25, 0.5, 1.0]
+    found = factors_by_path(vit(num_layers=2, positions="relative_table"), 0.5)
+    assert found["encoder_1_positions/embeddings"] == 0.5, "that of its block"
 
 
 def adamw_or_sgd(name, weight_decay=0.0, ema_momentum=None, clip_norm=None, **settings):
