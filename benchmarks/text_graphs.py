@@ -136,7 +136,7 @@ def tokenizers_of(args, lines):
     for path in args.spm:
         yield path.name, SentencePieceTokenizer(path.read_bytes())
     if args.bert:
-        yield "BERT", published.bert_wordpiece(args.bert, vocab_size=0)[0]
+        yield "BERT", published.encoder_tokenizer(args.bert, vocab_size=0)[0]
     if args.gpt2:
         yield "GPT-2", published.byte_level_bpe(args.gpt2, vocab_size=0)[0]
 

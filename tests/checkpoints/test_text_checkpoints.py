@@ -1,4 +1,4 @@
-"""Published GPT-2 and BERT: what transformers computes, what is loaded, and what is refused.
+"""Published GPT-2, BERT and its kin: what transformers computes, and what is loaded or refused.
 
 The goldens were recorded by tests/parity/record_hugging_face.py; tests/parity compares more.
 """
@@ -15,26 +15,38 @@ from tokenizers import models, normalizers, pre_tokenizers
 import zoo
 from tests.checkpoints import drawn
 from tests.checkpoints.text_folders import (
+    LINES,
     ODD_TEXTS,
     bert_tokenizer,
     gpt2_tokenizer,
     roberta_tokenizer,
     write,
+    write_files,
+    xlm_roberta_tokenizer,
 )
 from zoo.checkpoints import CheckpointError
-from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe, roberta_bpe
+from zoo.checkpoints.hugging_face_tokenizers import byte_level_bpe, encoder_tokenizer
+from zoo.text.library_tokenizer import LibraryTokenizer
+from zoo.text.sentencepiece import SentencePieceTokenizer
 
 GOLDENS = json.loads(
     (pathlib.Path(__file__).parent / "goldens" / "hugging_face_text.json").read_text()
 )
 KINDS = GOLDENS["kinds"]
+TOKENIZERS = {
+    "gpt2": gpt2_tokenizer,
+    "bert": bert_tokenizer,
+    "roberta": roberta_tokenizer,
+    "xlm-roberta": xlm_roberta_tokenizer,
+    "distilbert": bert_tokenizer,
+}
 # Sums of a few hundred float32 products of numbers around 1.
 TOLERANCE = 1e-4
 
 
 def folder_of(folder, kind, **settings):
     golden = KINDS[kind]
-    tokenizer = gpt2_tokenizer() if "gpt2" in kind else bert_tokenizer()
+    tokenizer = TOKENIZERS[kind.split(",")[0]]()
     return write(folder / "model", golden["config"], golden["shapes"], tokenizer, **settings)
 
 
@@ -50,7 +62,7 @@ def test_outputs(kind, tmp_path):
     folder = folder_of(tmp_path, kind)
     golden = KINDS[kind]
     tokens = drawn.tokens(golden["config"]["vocab_size"])
-    if kind == "bert, no head":
+    if "no head" in kind:
         pooled = np.asarray(zoo.load(folder).model(tokens))[..., : drawn.RECORDED]
         np.testing.assert_allclose(pooled, np.mean(golden["outputs"], axis=1), atol=TOLERANCE)
         found = zoo.load(folder, num_classes=3).model.features(tokens)
@@ -64,6 +76,9 @@ def test_a_new_head(loaded, capsys):
     classifier = zoo.load(loaded["bert"][0], num_classes=2, dropout=0.0)
     assert "the classification head is new" in capsys.readouterr().out
     assert classifier.class_names == ["0", "1"] and classifier.model.dropout == 0.0
+
+
+OUT = "classifier.out_proj"
 
 
 @pytest.mark.parametrize(
@@ -88,6 +103,25 @@ def test_a_new_head(loaded, capsys):
         ("bert", {"id2label": {"0": "a", "1": "b"}}, "would give head/kernel the shape"),
         ("bert", {"intermediate_size": 48}, "would give encoder_0/feed_forward"),
         ("bert", {"without": ["classifier.bias"]}, "missing: classifier.bias"),
+        ("roberta", {"is_decoder": True}, "is_decoder=True is not supported"),
+        ("roberta", {"position_embedding_type": "relative_key"}, "'relative_key' is not supported"),
+        ("roberta", {"pad_token_id": 2}, "pad_token_id must be 1, as in the tokenizer"),
+        (
+            "roberta",
+            {"max_position_embeddings": 64},
+            r"position_embeddings.weight \(34, 24\)",
+        ),
+        ("roberta", {"max_position_embeddings": 2}, "max_length must be an integer from 1"),
+        ("roberta", {"without": [f"{OUT}.bias"]}, "missing: classifier.out_proj.bias"),
+        ("roberta", {"without": ["classifier.dense.weight"]}, "no classifier.dense.weight, which"),
+        ("distilbert", {"activation": "mish"}, "the activation 'mish' is not supported"),
+        ("distilbert", {"without": ["pre_classifier.weight"]}, "no pre_classifier.weight, which"),
+        ("distilbert", {"n_layers": 1}, "no place in the model: transformer.layer.1.attention"),
+        (
+            "distilbert",
+            {"architectures": ["DistilBertForMultipleChoice"]},
+            "of DistilBertForMul",
+        ),
     ],
 )
 def test_configurations_that_do_not_fit(kind, changed, message, tmp_path):
@@ -101,7 +135,7 @@ def test_configurations_that_do_not_fit(kind, changed, message, tmp_path):
         ("gpt2", "merges.txt", None, "contains no merges.txt"),
         ("gpt2", "vocab.json", None, "contains no vocab.json and no tokenizer.json"),
         ("gpt2", "tokenizer_config.json", {"add_eos_token": True}, "add_eos_token=True is not"),
-        ("bert", "vocab.txt", None, "contains no vocab.txt and no tokenizer.json"),
+        ("bert", "vocab.txt", None, "no vocab.txt, no vocab.json, no sent.* and no tok"),
         ("bert", "model.safetensors", None, "contains no weights"),
         *(
             ("bert", "tokenizer_config.json", {name: value}, f"{name}={value!r} is not supported")
@@ -168,6 +202,7 @@ ADDS_START = {
     "single": [{"SpecialToken": {"id": START, "type_id": 0}}, *ADDS_NONE["single"]],
     "special_tokens": {START: {"id": START, "ids": [0], "tokens": [START]}},
 }
+WORD_LEVEL = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
 ADDED = {"id": 7, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 
@@ -191,7 +226,8 @@ ADDED = {"id": 7, "single_word": False, "lstrip": False, "rstrip": False, "norma
             {"model": {"type": "BPE", "vocab": {}}},
             "tokenizer.json cannot be used: Missing vocab.merges",
         ),
-        ("bert", {"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}, "must be BPE or WordPiece"),
+        ("bert", {"model": WORD_LEVEL}, "must be one of .* Received: WordLevel"),
+        ("bert", {"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}, "cls_token '<s>' is not"),
         ("bert", {"model": WORDS | {"vocab": {"a": 0}}}, r"cls_token '\[CLS\]' is not in"),
     ],
 )
@@ -287,16 +323,11 @@ def test_a_vocabulary_without_merges_of_special_tokens(tmp_path):
     assert tokenizer.vocab["<mask>"] == len(vocab)
 
 
-def write_files(folder, files):
-    for name, text in files.items():
-        (folder / name).write_text(text)
-
-
 @pytest.mark.parametrize("size", [401, 402, 410])
 def test_the_tokenizer_of_roberta(size, tmp_path):
     """Without <mask> if the model does not have it, as bart-large-cnn; texts hold no <s>."""
     write_files(tmp_path, roberta_tokenizer())
-    tokenizer, special = roberta_bpe(tmp_path, size)
+    tokenizer, special = encoder_tokenizer(tmp_path, size)
     assert special == (0, 2, 1, ())
     assert tokenizer.vocab_size == size and ("<mask>" in tokenizer.vocab) == (size > 401)
     rows = tokenizer.encode(ODD_TEXTS)
@@ -316,21 +347,59 @@ AROUND |= {"trim_offsets": True, "add_prefix_space": False}
         ({"post_processor": AROUND}, None),
         ({"post_processor": AROUND | {"cls": ["<unk>", 3]}}, "adds the ids .3, 2. to texts"),
         ({"added_tokens": [{**ADDED, "content": "Zoo", "special": False}]}, "token 'Zoo' is text"),
-        ({"model": WORDS | {"vocab": {"a": 0}}, "added_tokens": []}, "cls_token '<s>' is not in"),
+        ({"model": WORDS | {"vocab": {"a": 0}}, "added_tokens": []}, r"cls_token '\[CLS\]' is not"),
     ],
 )
 def test_tokenizer_json_of_roberta(changed, message, tmp_path):
     write_files(tmp_path, roberta_tokenizer())
-    expected, _ = roberta_bpe(tmp_path, 402)
+    expected, _ = encoder_tokenizer(tmp_path, 402)
     content = json.loads(expected.content)
     (tmp_path / "tokenizer.json").write_text(json.dumps({**content, **changed}))
     if message is None:
-        tokenizer, special = roberta_bpe(tmp_path, 402)
+        tokenizer, special = encoder_tokenizer(tmp_path, 402)
         assert special == (0, 2, 1, ())
         assert tokenizer.encode(ODD_TEXTS) == expected.encode(ODD_TEXTS)
     else:
         with pytest.raises(CheckpointError, match=message):
-            roberta_bpe(tmp_path, 402)
+            encoder_tokenizer(tmp_path, 402)
+
+
+CONTROL = ["<s>", "a</s>b", "<pad> <unk>", "<mask>", " <mask> ", "[unused 305]"]
+
+
+@pytest.mark.parametrize("size", [302, 310])
+def test_the_tokenizer_of_xlm_roberta(size, tmp_path):
+    """Ids are those of the pieces plus 1; control tokens in a text are text."""
+    write_files(tmp_path, xlm_roberta_tokenizer())
+    tokenizer, special = encoder_tokenizer(tmp_path, size)
+    assert special == (0, 2, 1, ()) and tokenizer.vocab_size == size
+    library = SentencePieceTokenizer((tmp_path / "sentencepiece.bpe.model").read_bytes())
+    texts = [*LINES, "", "  two   spaces ", "a\nb\tc", "中文 😀"]
+    expected = [[id + 1 if id else 3 for id in row] for row in library.encode(texts)]
+    assert tokenizer.encode(texts) == expected
+    assert tokenizer.decode(tokenizer.encode(LINES[:1])) == LINES[:1]
+    for row in tokenizer.encode(CONTROL):
+        assert row and not {0, 1, 2, *range(301, size)}.intersection(row)
+    again = LibraryTokenizer(tokenizer.content)
+    assert again.encode(texts) == expected and again.token_bytes[:4] == [b""] * 4
+
+
+@pytest.mark.parametrize(
+    "options, settings, message",
+    [
+        ({"kind": "bpe"}, {}, "must be a Unigram model without symbols"),
+        ({"byte_fallback": True, "size": 400}, {}, "must be a Unigram model without symbols and b"),
+        ({"user_defined_symbols": ["<user>"]}, {}, "must be a Unigram model without symbols"),
+        ({}, {"tokenizer_class": "CamembertTokenizer"}, "tokenizer_class='CamembertTokenizer' is"),
+        ({}, {"add_prefix_space": False}, "add_prefix_space=False is not supported"),
+        ({}, {"bos_token": "[CLS]"}, r"the cls_token '\[CLS\]' is not in the vocabulary"),
+    ],
+)
+def test_tokenizers_that_are_not_those_of_xlm_roberta(options, settings, message, tmp_path):
+    write_files(tmp_path, xlm_roberta_tokenizer(**options))
+    write_files(tmp_path, {"tokenizer_config.json": json.dumps(settings)})
+    with pytest.raises(CheckpointError, match=message):
+        encoder_tokenizer(tmp_path, 500)
 
 
 def test_a_vocabulary_that_ends_early_is_told(tmp_path, capsys):

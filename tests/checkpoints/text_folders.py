@@ -7,6 +7,7 @@ from safetensors.numpy import save_file
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tests.checkpoints import drawn
+from tests.checkpoints.translation_folders import spm
 from tests.text.samples import LINES as FEW
 
 LINES = [
@@ -33,9 +34,15 @@ def write(folder, config, shapes, tokenizer, without=(), **changed):
     (folder / "config.json").write_text(json.dumps({**config, **changed}))
     tensors = drawn.tensors(shapes)
     save_file({k: v for k, v in tensors.items() if k not in without}, folder / "model.safetensors")
-    for name, text in tokenizer.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    write_files(folder, tokenizer)
     return folder
+
+
+def write_files(folder, files):
+    """Writes {name: text or bytes}."""
+    for name, content in files.items():
+        content = content if isinstance(content, bytes) else content.encode()
+        (folder / name).write_bytes(content)
 
 
 def gpt2_tokenizer(size=400, first=("<|endoftext|>",), last=()):
@@ -59,6 +66,12 @@ def roberta_tokenizer(size=400):
     """The same for RoBERTa and BART: `size` + 2 tokens, of which the last is "<mask>"."""
     first = ("<s>", "<pad>", "</s>", "<unk>")
     return gpt2_tokenizer(size, first, ("madeupword0000", "<mask>"))
+
+
+def xlm_roberta_tokenizer(lines=LINES * 9, **options):
+    """sentencepiece.bpe.model of 300 pieces, "<unk>", "<s>" and "</s>" first: 302 tokens."""
+    options = {"rules": "nmt_nfkc", "size": 300, "character_coverage": 0.99, **options}
+    return {"sentencepiece.bpe.model": spm(lines, **options)}
 
 
 def bert_tokenizer(lowercase=True, **settings):

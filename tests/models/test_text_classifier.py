@@ -14,6 +14,7 @@ SETTINGS = {
     "BERT": {},
     "mean": {"pool": "mean"},
     "max": {"pool": "max"},
+    "DistilBERT": {"num_token_types": 0, "pooler_activation": "relu"},
     "pre": {"norm": "pre", "pooler": False},
     "relative": {"positions": "relative"},
     "rotary, mean": {"positions": "rotary", "pool": "mean", "norm": "pre"},
@@ -80,7 +81,8 @@ def test_the_head_sees_the_pooled_features(settings):
     pooled = {"cls": real[0], "mean": real.mean(axis=0), "max": real.max(axis=0)}[model.pool]
     if model.pooler:
         kernel, bias = map(numpy, (model.pooler_layer.kernel, model.pooler_layer.bias))
-        pooled = np.tanh(pooled @ kernel + bias)
+        activation = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}[model.pooler_activation]
+        pooled = activation(pooled @ kernel + bias)
     np.testing.assert_allclose(numpy(model.pooled_features(padded))[0], pooled, atol=TOLERANCE)
     logits = pooled @ numpy(model.head.kernel) + numpy(model.head.bias)
     np.testing.assert_allclose(numpy(model(padded))[0], logits, atol=TOLERANCE)

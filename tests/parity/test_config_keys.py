@@ -20,6 +20,7 @@ from tests.checkpoints.translation_folders import (  # noqa: E402
     write_marian,
     write_mbart50,
 )
+from tests.parity.test_text_encoders import FAMILIES  # noqa: E402
 from tests.parity.test_text_models import BERT, GPT2, write  # noqa: E402
 from zoo.errors import UserError  # noqa: E402
 
@@ -30,6 +31,7 @@ VIT |= {"intermediate_size": 40}
 NLLB = {"src_lang": "eng_Latn", "tgt_lang": "spa_Latn"}
 CASES = {
     "BertForSequenceClassification": {**BERT, "num_labels": 5},
+    **{f"{name}ForSequenceClassification": config for name, (_, config) in FAMILIES.items()},
     "GPT2LMHeadModel": GPT2,
     "ViTForImageClassification": VIT,
     "DeiTForImageClassificationWithTeacher": VIT,
@@ -43,7 +45,9 @@ CASES = {
     "M2M100ForConditionalGeneration, NLLB": (functools.partial(write_m2m100, is_nllb=True), NLLB),
     "MBartForConditionalGeneration": (write_mbart50, {"src_lang": "en_XX", "tgt_lang": "es_XX"}),
 }
-ACTIVATIONS = {"hidden_act", "activation_function"}
+TOKENIZERS = {f"{name}ForSequenceClassification": made for name, (made, _) in FAMILIES.items()}
+TOKENIZERS |= {"BertForSequenceClassification": bert_tokenizer, "GPT2LMHeadModel": gpt2_tokenizer}
+ACTIVATIONS = {"hidden_act", "activation_function", "activation"}
 IDS = np.array([[5, 6, 7, 8, 2]])
 PREFIX = np.array([[2, 9, 10]])
 PIXELS = np.random.default_rng(0).normal(size=(2, 16, 16, 3)).astype("float32")
@@ -105,7 +109,7 @@ def test_keys_of_config(name, tmp_path):
         write_folder, options = CASES[name]
         write_folder(tmp_path)
     else:
-        tokenizer = {"B": bert_tokenizer, "G": gpt2_tokenizer}.get(name[0], dict)
+        tokenizer = TOKENIZERS.get(name, dict)
         torch.manual_seed(0)
         write(tmp_path, cls(cls.config_class(**CASES[name])), tokenizer())
     path = tmp_path / "config.json"

@@ -19,6 +19,7 @@ from PIL import Image  # noqa: E402
 import zoo  # noqa: E402
 from tests.checkpoints.text_folders import bert_tokenizer, gpt2_tokenizer  # noqa: E402
 from tests.checkpoints.translation_folders import write_m2m100, write_marian  # noqa: E402
+from tests.parity.test_text_encoders import FAMILIES, published  # noqa: E402
 from tests.parity.test_text_models import bert, gpt2, write  # noqa: E402
 from zoo.checkpoints.hugging_face_config import preprocessing  # noqa: E402
 from zoo.errors import UserError  # noqa: E402
@@ -77,6 +78,8 @@ LISTS = ("suppress_tokens", "begin_suppress_tokens")
 NESTED = ("bad_words_ids", "force_words_ids")
 TOKENIZERS = {"bert": "BertTokenizer", "gpt2": "GPT2Tokenizer", "marian": "MarianTokenizer"}
 TOKENIZERS |= {"m2m100": "M2M100Tokenizer"}
+TOKENIZERS |= {name: f"{name}Tokenizer" for name in FAMILIES if name != "DistilBert"}
+STARTS = ("bert", *FAMILIES)  # the encoders
 SHARED = ("add_bos_token", "add_eos_token", "padding_side", "truncation_side", "model_max_length")
 SHARED += ("do_basic_tokenize", "split_special_tokens", "never_split", "do_lower_case")
 SHARED += ("clean_up_tokenization_spaces", "additional_special_tokens", "extra_special_tokens")
@@ -96,6 +99,8 @@ def write_folder(name, folder):
         return write(folder, bert(), bert_tokenizer())
     if name == "gpt2":
         return write(folder, gpt2(), gpt2_tokenizer())
+    if name in FAMILIES:
+        return write(folder, *published(name))
     if name == "marian":
         return write_marian(folder)
     return write_m2m100(folder)
@@ -186,7 +191,7 @@ def test_keys_of_tokenizer_config(name, tmp_path):
             return None, warned
         tokenizer = getattr(task, "source_tokenizer", None) or task.tokenizer
         special = task.special_tokens
-        start = [special.start] if getattr(task, "add_start_token", name == "bert") else []
+        start = [special.start] if getattr(task, "add_start_token", name in STARTS) else []
         end = [] if name == "gpt2" else [special.end]
         return [[*start, *row, *end] for row in tokenizer.encode(TEXTS)], warned
 

@@ -20,6 +20,7 @@ from tests.checkpoints.text_folders import (  # noqa: E402
     ODD_TEXTS,
     bert_tokenizer,
     gpt2_tokenizer,
+    write_files,
 )
 from tests.tasks.test_encoder import flags, sentence_encoder  # noqa: E402
 from tests.text.samples import SAMPLE  # noqa: E402
@@ -47,8 +48,7 @@ torch.set_num_threads(1)
 def write(folder, model, tokenizer, dtype=None, **saving):
     """Writes a model with noise in all parameters, and the files of its tokenizer."""
     folder.mkdir(exist_ok=True)
-    for name, text in tokenizer.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    write_files(folder, tokenizer)
     with torch.no_grad():  # biases and norms matter as well
         for parameter in model.eval().parameters():
             parameter.add_(torch.randn(parameter.shape) * 0.1)

@@ -129,12 +129,18 @@ def test_vocabularies_that_contradict_themselves(name, vocab, message):
 
 
 def test_another_kind_of_library_tokenizer():
-    unigram = tokenizers.Tokenizer(tokenizers.models.Unigram([("a", 0.0)]))
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, "a"))
     untyped = json.loads(TOKENIZERS["bert"].content)
     del untyped["model"]["type"]
-    for content in (unigram.to_str(), json.dumps(untyped)):
-        with pytest.raises(TokenizerError, match="must be BPE or WordPiece"):
+    for content in (words.to_str(), json.dumps(untyped)):
+        with pytest.raises(TokenizerError, match="must be one of"):
             LibraryTokenizer(content)
+    unigram = tokenizers.Tokenizer(tokenizers.models.Unigram([("a", 0.0)]))
+    with pytest.raises(TokenizerError, match="must have the pre_tokenizer Metaspace"):
+        LibraryTokenizer(unigram.to_str())
+    unigram.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    with pytest.raises(TokenizerError, match="must have an unk_id, and no byte_fallback"):
+        LibraryTokenizer(unigram.to_str())
     without = json.loads(TOKENIZERS["bert"].content)
     del without["added_tokens"]
     assert LibraryTokenizer(json.dumps(without)).decode([[1, 4]]) == ["the [SEP]"]

@@ -39,7 +39,7 @@ def head_classes(tensors, class_names, options):
             unused.add(match[1])
     if count:
         line = f"the classification head is new, with {count} classes."
-        unused.discard("pooler")
+        unused -= {"pooler", "pre_classifier"}
     else:
         line = "an encoder. For a classifier with a new head, pass num_classes."
     if unused:

@@ -1,8 +1,8 @@
-"""Reads Hugging Face's tokenizers of GPT-2, RoBERTa and BERT.
+"""Reads Hugging Face's tokenizers of GPT-2, BERT, RoBERTa and XLM-RoBERTa.
 
-The library `tokenizers` reads tokenizer.json. In older folders, the vocabulary is in vocab.txt, or
-in vocab.json and merges.txt. As in transformers, the settings of tokenizer_config.json take
-precedence.
+The library `tokenizers` reads tokenizer.json. In older folders, the vocabulary is in vocab.txt, in
+vocab.json and merges.txt, or in sentencepiece.bpe.model. As in transformers, the settings of
+tokenizer_config.json take precedence.
 """
 
 import json
@@ -18,8 +18,10 @@ from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError, needed
 from zoo.files import read_text
 from zoo.text.library_tokenizer import BYTE_ALPHABET, LibraryTokenizer, check_kind
+from zoo.text.sentencepiece import SentencePieceTokenizer
 
 _FILE = "tokenizer.json"
+_SPM = "sentencepiece.bpe.model"
 # In tokenizer_config.json: the names in tokenizer.json.
 _IN_CONFIG = {
     "do_lower_case": "lowercase",
@@ -29,6 +31,10 @@ _IN_CONFIG = {
 _SPECIAL = {  # how a token is added that is not text
     "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
 }  # fmt: skip
+_ROBERTA_NAMES = {
+    "cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>", "eos_token": "</s>",
+    "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>",
+}  # fmt: skip
 _UNUSED = re.compile("madeupword[0-9]+")  # by which fairseq fills up the vocabulary
 _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")  # equivalent
 _BERT_SETTINGS = {  # of folders with vocab.txt
@@ -36,6 +42,7 @@ _BERT_SETTINGS = {  # of folders with vocab.txt
     "word_tokenizer_type": "basic",
     "do_basic_tokenize": True,
 }
+_XLM_ROBERTA_CLASSES = ("XLMRobertaTokenizer", "XLMRobertaTokenizerFast")
 
 
 def byte_level_bpe(folder, vocab_size):
@@ -47,7 +54,8 @@ def byte_level_bpe(folder, vocab_size):
     config = tokenizer_settings(folder)
     check_settings(folder / "tokenizer_config.json", config, {"add_eos_token": False})
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
-    content, vocab, control = _byte_level(folder, config, names)
+    content = _content(folder, "vocab.json")
+    vocab, control = _byte_level(folder, content, config, names)
     tokenizer = _create(content, vocab, control, vocab_size)
     adds_start = config.get("add_bos_token", False)
     if tokenizer.library.num_special_tokens_to_add(is_pair=False) and not adds_start:
@@ -56,17 +64,32 @@ def byte_level_bpe(folder, vocab_size):
     return tokenizer, adds_start
 
 
-def roberta_bpe(folder, vocab_size):
-    """Returns the tokenizer of RoBERTa and BART, and its <s>, </s> and <pad> as `SpecialTokens`.
+def encoder_tokenizer(folder, vocab_size, lower_case=False):
+    """Returns the tokenizer of BERT, RoBERTa, BART or XLM-RoBERTa, and its `SpecialTokens`.
 
-    The tokenizer adds neither <s> nor </s>. Special tokens that the model does not have, such as
-    <mask> of bart-large-cnn, are left out. For `vocab_size` see `byte_level_bpe`.
+    The tokenizer adds neither the start nor the end token, such as <s> and </s>. With `lower_case`,
+    texts are lowercased even if BERT's tokenizer does not do so; accents are then stripped only if
+    its strip_accents is true. For `vocab_size` see `byte_level_bpe`.
     """
+    content = _content(folder, *_READERS)
+    kind = content["model"]["type"]
+    if kind == "WordPiece":
+        return _bert(folder, content, vocab_size, lower_case)
+    if lower_case:
+        raise CheckpointError(f"{folder}: do_lower_case with a {kind} tokenizer is not supported.")
+    return _roberta(folder, content, vocab_size)
+
+
+def _roberta(folder, content, vocab_size):
     config = tokenizer_settings(folder)
-    names = {f"{name}_token": f"<{name}>" for name in ("pad", "unk", "mask")}
-    names |= {"cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>", "eos_token": "</s>"}
-    content, vocab, control = _byte_level(folder, config, names)
-    special = _special_tokens(folder, config, names, vocab)
+    if content["model"]["type"] == "BPE":
+        vocab, control = _byte_level(folder, content, config, _ROBERTA_NAMES)
+    else:
+        check_settings(folder / "tokenizer_config.json", config, {"add_prefix_space": True})
+        config |= {"cls_token": config.get("bos_token"), "sep_token": config.get("eos_token")}
+        vocab, control = _with_control(folder, content, config, _ROBERTA_NAMES)
+    special = _special_tokens(folder, config, _ROBERTA_NAMES, vocab)
+    # The model may not have all of them, such as <mask> of bart-large-cnn.
     beyond = {token for token in control if vocab[token] >= vocab_size}
     vocab = {token: id for token, id in vocab.items() if token not in beyond}
     control = [token for token in control if token in vocab]
@@ -77,16 +100,10 @@ def roberta_bpe(folder, vocab_size):
     return tokenizer, special
 
 
-def bert_wordpiece(folder, vocab_size, lower_case=False):
-    """Returns BERT's tokenizer, and its [CLS], [SEP] and [PAD] as `SpecialTokens`.
-
-    With `lower_case`, texts are lowercased even if the tokenizer does not do so; accents are then
-    stripped only if its strip_accents is true. For `vocab_size` see `byte_level_bpe`.
-    """
+def _bert(folder, content, vocab_size, lower_case):
     config = tokenizer_settings(folder)
     if not (folder / _FILE).is_file():
         check_settings(folder / "tokenizer_config.json", config, _BERT_SETTINGS)
-    content = _content(folder, "vocab.txt", _read_bert)
     names = {f"{name.lower()}_token": f"[{name}]" for name in ("CLS", "SEP", "PAD", "UNK", "MASK")}
     vocab, control = _with_control(folder, content, config, names)
     special = _special_tokens(folder, config, names, vocab)
@@ -109,9 +126,8 @@ def bert_wordpiece(folder, vocab_size, lower_case=False):
     return _create(content, vocab, control, vocab_size), special
 
 
-def _byte_level(folder, config, names):
-    """The content of GPT-2's kind of tokenizer, its vocabulary and its special tokens."""
-    content = _content(folder, "vocab.json", _read_gpt2)
+def _byte_level(folder, content, config, names):
+    """The vocabulary and the special tokens of GPT-2's kind of tokenizer."""
     vocab, control = _with_control(folder, content, config, names)
     if not (folder / _FILE).is_file():
         _check_merges(folder, content, control)
@@ -123,7 +139,7 @@ def _byte_level(folder, config, names):
         if name.startswith(("GPT2", "Roberta", "Bart")):
             in_file = False
         pre_tokenizer["add_prefix_space"] = config.get("add_prefix_space", in_file)
-    return content, vocab, control
+    return vocab, control
 
 
 def _special_tokens(folder, config, names, vocab):
@@ -151,15 +167,16 @@ def utf8_bytes(control, vocab_size):
     return _create(json.loads(library.to_str()), vocab, control, vocab_size)
 
 
-def _content(folder, file, read_files):
-    """Returns the content of tokenizer.json; in an older folder, that of `read_files(folder)`."""
+def _content(folder, *files):
+    """Returns the content of tokenizer.json; in an older folder, that of the first of `files`."""
     path = folder / _FILE
+    older = [name for name in files if (folder / name).is_file()]
     if path.is_file():
         library = _by_library(path, needed("tokenizers").Tokenizer.from_str, read_text(path))
-    elif (folder / file).is_file():
-        library = read_files(folder)
+    elif older:
+        library = _READERS[older[0]](folder)
     else:
-        raise CheckpointError(f"{folder} contains no {file} and no {_FILE}.")
+        raise CheckpointError(f"{folder} contains no {', no '.join(files)} and no {_FILE}.")
     content = json.loads(library.to_str())
     check_kind(content)
     return content
@@ -196,6 +213,33 @@ def _read_bert(folder):
     return library
 
 
+def _read_xlm_roberta(folder):
+    """A `tokenizers.Tokenizer` of sentencepiece.bpe.model, whose ids are those of fairseq."""
+    tokenizers = needed("tokenizers")
+    settings = tokenizer_settings(folder)
+    supported = {"tokenizer_class": _XLM_ROBERTA_CLASSES}
+    check_settings(folder / "tokenizer_config.json", settings, supported)
+    path = folder / _SPM
+    proto = _by_library(path, SentencePieceTokenizer, path.read_bytes()).proto
+    pieces = proto.pieces[3:]  # after <unk>, <s> and </s>
+    is_unigram = proto.trainer_spec.model_type == proto.trainer_spec.UNIGRAM
+    if not is_unigram or any(piece.type != piece.NORMAL for piece in pieces):
+        raise CheckpointError(f"{path} must be a Unigram model without symbols and bytes.")
+    vocab = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    vocab += [(piece.piece, piece.score) for piece in pieces]
+    vocab.append(("<mask>", 0.0))
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram(vocab, unk_id=3))
+    rules = proto.normalizer_spec.precompiled_charsmap
+    if rules:
+        library.normalizer = tokenizers.normalizers.Precompiled(rules)
+    steps = [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace()]
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(steps)
+    return library
+
+
+_READERS = {"vocab.txt": _read_bert, "vocab.json": _read_gpt2, _SPM: _read_xlm_roberta}
+
+
 def _by_library(path, make, *arguments):
     """Calls a function of the library, whose errors have no class of their own."""
     try:
@@ -229,7 +273,15 @@ def _create(content, vocab, control, vocab_size):
     # No other token contains a space.
     unused = {f"[unused {id}]": id for id in range(vocab_size) if id not in used}
     vocab = vocab | unused
-    content["model"]["vocab"] = vocab
+    if content["model"]["type"] == "Unigram":
+        scores = dict(content["model"]["vocab"])
+        # No word has a space: a control token in a text is ordinary text.
+        vocab = {f" {token}" if token in control else token: id for token, id in vocab.items()}
+        control = [f" {token}" for token in control]
+        tokens = sorted(vocab, key=vocab.get)
+        content["model"]["vocab"] = [(token, scores.get(token, 0.0)) for token in tokens]
+    else:
+        content["model"]["vocab"] = vocab
     content["added_tokens"] = [
         {"content": token, "id": vocab[token], **_SPECIAL} for token in (*control, *unused)
     ]
@@ -252,7 +304,10 @@ def _with_control(folder, content, config, names):
         raise CheckpointError(
             f"{folder}: the added token {texts[0]!r} is text, which is not supported."
         )
-    vocab = content["model"]["vocab"] | {token["content"]: token["id"] for token in added}
+    vocab = content["model"]["vocab"]
+    if isinstance(vocab, list):  # of (token, score)
+        vocab = {token: id for id, (token, _) in enumerate(vocab)}
+    vocab = vocab | {token["content"]: token["id"] for token in added}
     warn_unknown_tokens(folder, config, vocab)
     control = [token["content"] for token in added]
     control += [config.get(name) or token for name, token in names.items()]

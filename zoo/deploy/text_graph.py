@@ -4,6 +4,7 @@ They must be available when a graph is loaded: a Python program imports tensorfl
 TensorFlow Serving contains them. Axes: B texts.
 """
 
+import base64
 import zlib
 
 import tensorflow as tf
@@ -24,6 +25,7 @@ _GPT2 = {
     "pre_tokenizer": {"type": "ByteLevel", "use_regex": True},
     "model": {"byte_fallback": False, "ignore_merges": False},
 }
+_UNIGRAM = ("Precompiled", "Strip", "Replace", "WhitespaceSplit", "Metaspace")
 
 
 class TextGraph(tf.Module):
@@ -172,6 +174,31 @@ class ByteLevelPieces(tf.Module):
         return words.with_values(ids).merge_dims(1, 2)
 
 
+class UnigramPieces(tf.Module):
+    """XLM-RoBERTa's tokenizer: string [B] to ragged ids [B, None], by the library SentencePiece.
+
+    It normalizes some sequences of accents in another way than the library `tokenizers`, and sums
+    scores in float32, which may decide between segmentations of the same score.
+    """
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        steps = [*_steps(tokenizer, "normalizer"), *_steps(tokenizer, "pre_tokenizer")]
+        kinds = [step.get("type") for step in steps]
+        if kinds[:1] != ["Precompiled"] or not {*kinds} <= {*_UNIGRAM}:
+            raise ExportError(
+                f"A Unigram tokenizer of the steps {kinds} cannot be exported: the first must be "
+                f"Precompiled, and all of them in {_UNIGRAM}."
+            )
+        self._splits = "WhitespaceSplit" in kinds
+        self._library = _library(_unigram_model(tokenizer), tf.int32)
+
+    def __call__(self, texts):
+        if self._splits:  # the only white space that the rules keep
+            texts = tf.strings.regex_replace(texts, "\x85", " ")
+        return self._library.tokenize(texts)
+
+
 def _check_supported(tokenizer, supported):
     """Raises `ExportError` if a setting of a `LibraryTokenizer` is not as in {part: settings}."""
     for part, settings in supported.items():
@@ -210,9 +237,34 @@ def _byte_pair_model(tokenizer):
     return model.SerializeToString()
 
 
+def _steps(tokenizer, part):
+    """The steps of the normalizer or pre-tokenizer of a `LibraryTokenizer`: a list of dicts."""
+    step = tokenizer.parts.get(part) or {}
+    return step.get("normalizers") or step.get("pretokenizers") or [step]
+
+
+def _unigram_model(tokenizer):
+    """The SentencePiece model of `UnigramPieces`, with the same ids."""
+    model = sentencepiece_model_pb2.ModelProto()
+    rules = _steps(tokenizer, "normalizer")[0]["precompiled_charsmap"]
+    model.normalizer_spec.precompiled_charsmap = base64.b64decode(rules)
+    control = {token["content"] for token in tokenizer.parts["added_tokens"]}
+    for id, (token, score) in enumerate(tokenizer.parts["model"]["vocab"]):
+        kind = model.SentencePiece.CONTROL if token in control else model.SentencePiece.NORMAL
+        if id == tokenizer.parts["model"]["unk_id"]:
+            kind = model.SentencePiece.UNKNOWN
+        model.pieces.add(piece=token, score=score, type=kind)
+    return model.SerializeToString()
+
+
 def utf8(texts):
     """Replaces invalid UTF-8 by U+FFFD, as `bytes.decode(errors="replace")` does."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
-_GRAPHS = {"sentencepiece": SentencePieces, "WordPiece": BertPieces, "BPE": ByteLevelPieces}
+_GRAPHS = {
+    "sentencepiece": SentencePieces,
+    "WordPiece": BertPieces,
+    "BPE": ByteLevelPieces,
+    "Unigram": UnigramPieces,
+}

@@ -70,8 +70,9 @@ class EncoderClassifier(TransformerModel):
         pool: input of the head: "cls", the first token; "mean", the mean of the real tokens; or
             "max", their maximum (Reimers and Gurevych 2019, "Sentence-BERT", section 3). Defaults
             to "cls".
-        pooler: whether a dense layer with tanh comes before the head, as in BERT. Defaults to
-            `True`.
+        pooler: whether a dense layer comes before the head, as in BERT. Defaults to `True`.
+        pooler_activation: its activation; "relu" in DistilBERT (Sanh et al. 2019). Defaults to
+            "tanh".
         pad_id: padding token. Defaults to 0.
         key_dim: width of a head. Defaults to `embed_dim / num_heads`.
         qkv_bias: whether projections to queries, keys and values have biases. Defaults to `True`.
@@ -110,6 +111,7 @@ class EncoderClassifier(TransformerModel):
         num_token_types=2,
         pool="cls",
         pooler=True,
+        pooler_activation="tanh",
         pad_id=0,
         key_dim=None,
         qkv_bias=True,
@@ -135,6 +137,7 @@ class EncoderClassifier(TransformerModel):
         self.num_token_types = num_token_types
         self.pool = pool
         self.pooler = pooler
+        self.pooler_activation = pooler_activation
         self.pad_id = pad_id
         self.key_dim = key_dim
         self.qkv_bias = qkv_bias
@@ -196,7 +199,7 @@ class EncoderClassifier(TransformerModel):
         if pooler:
             self.pooler_layer = keras.layers.Dense(
                 embed_dim,
-                activation="tanh",
+                activation=pooler_activation,
                 kernel_initializer=kernel_initializer,
                 dtype=self.dtype_policy,
                 name="pooler_layer",

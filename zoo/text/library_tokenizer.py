@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face's library `tokenizers`, such as GPT-2's and BERT's.
+"""Tokenizers of Hugging Face's library `tokenizers`, such as GPT-2's, BERT's and XLM-RoBERTa's.
 
 A token such as "<|endoftext|>" or "[SEP]" in a text is ordinary text.
 """
@@ -11,6 +11,8 @@ import json
 from zoo.errors import TokenizerError, needed
 from zoo.text.tokenizer import Tokenizer, as_ids, as_texts
 
+KINDS = ("BPE", "WordPiece", "Unigram")
+SPACE = "▁"  # how tokens of Unigram spell a space
 CONTINUATION = "##"  # begins BERT's tokens that continue a word
 
 
@@ -32,6 +34,7 @@ class LibraryTokenizer(Tokenizer):
     - GPT-2's kind: byte-pair encoding of bytes, within words (Radford et al. 2019, section 2.2).
     - BERT's kind: WordPiece within words, after a normalization of characters (Devlin et al. 2018,
       section 3). A word that is not made of tokens, or is too long, is the unknown token.
+    - XLM-RoBERTa's kind: Unigram within words (Kudo 2018, "Subword Regularization", section 3.2).
 
     Args:
         content: content of a tokenizer.json, str. Its added tokens are not text: `decode` leaves
@@ -69,6 +72,12 @@ class LibraryTokenizer(Tokenizer):
                 if value:
                     raise TokenizerError(f"{name}={value!r} of BPE is not supported.")
             required = BYTE_ALPHABET
+        elif self.kind == "Unigram":
+            if "Metaspace" not in self._pre_tokenizers():
+                raise TokenizerError("A Unigram tokenizer must have the pre_tokenizer Metaspace.")
+            if self.parts["model"].get("byte_fallback") or self.parts["model"]["unk_id"] is None:
+                raise TokenizerError("Unigram must have an unk_id, and no byte_fallback.")
+            required = ()
         else:
             required = [self.parts["model"].get("unk_token")]
         for token in required:
@@ -96,7 +105,7 @@ class LibraryTokenizer(Tokenizer):
 
     @property
     def kind(self):
-        """The name of the algorithm: "BPE" or "WordPiece"."""
+        """The name of the algorithm: "BPE", "WordPiece" or "Unigram"."""
         return self.parts["model"].get("type")
 
     @property
@@ -107,7 +116,7 @@ class LibraryTokenizer(Tokenizer):
     @property
     def adds_space(self):
         """See `Tokenizer`."""
-        return self.kind == "WordPiece"
+        return self.kind != "BPE"
 
     @functools.cached_property
     def vocab(self):
@@ -129,6 +138,8 @@ class LibraryTokenizer(Tokenizer):
     def _bytes(self, token):
         if self.kind == "BPE":  # tokens that were added as text may have other characters
             return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in token)
+        if self.kind == "Unigram":
+            return token.replace(SPACE, " ").encode()
         continuation = self.parts["model"].get("continuing_subword_prefix", CONTINUATION)
         if token.startswith(continuation):
             return token.removeprefix(continuation).encode()
@@ -141,7 +152,7 @@ class LibraryTokenizer(Tokenizer):
 
 
 def check_kind(content):
-    """Raises `TokenizerError` if a tokenizer.json, a dict, is neither BPE nor WordPiece."""
+    """Raises `TokenizerError` if a tokenizer.json, a dict, has another kind than `KINDS`."""
     kind = content["model"].get("type")
-    if kind not in ("BPE", "WordPiece"):
-        raise TokenizerError(f"A tokenizer must be BPE or WordPiece. Received: {kind}.")
+    if kind not in KINDS:
+        raise TokenizerError(f"A tokenizer must be one of {KINDS}. Received: {kind}.")

@@ -1,4 +1,7 @@
-"""Hugging Face's folders of BERT (transformers: models/bert) and of sentence-transformers."""
+"""Hugging Face's folders of BERT, RoBERTa and XLM-RoBERTa, and of sentence-transformers.
+
+In transformers: models/bert, models/roberta and models/xlm_roberta.
+"""
 
 import json
 import re
@@ -12,7 +15,7 @@ from zoo.checkpoints.hugging_face_config import (
     class_names,
     read_json,
 )
-from zoo.checkpoints.hugging_face_tokenizers import bert_wordpiece
+from zoo.checkpoints.hugging_face_tokenizers import encoder_tokenizer
 from zoo.checkpoints.mapping import assign, changed, dense, feed_forward, norm, same
 from zoo.errors import CheckpointError
 from zoo.files import read_text
@@ -20,16 +23,14 @@ from zoo.models.text_classifier import POOLS, text_classifier
 from zoo.tasks.classifier import TextClassifier
 from zoo.tasks.encoder import TextEncoder
 
-MODEL_TYPES = ("bert",)
+MODEL_TYPES = ("bert", "roberta", "xlm-roberta")
 ANCHOR = "embeddings.word_embeddings.weight"
-UNUSED_HEADS = (r"pooler\..*", r"classifier\..*")
-POSITIONS = "encoder_embedding/positions/embeddings"
+UNUSED_HEADS = (r"pooler\..*", r"(pre_)?classifier\..*", r"lm_head\..*")
+POSITIONS = "embeddings.position_embeddings.weight"
 BLOCK = "encoder.layer.{i}."
 QKV = [f"{BLOCK}attention.self.{name}" for name in ("query", "key", "value")]
 DENSE = [f"{BLOCK}{name}.dense" for name in ("intermediate", "output")]
 TABLE = {
-    "encoder_embedding/tokens/embeddings": same(ANCHOR),
-    POSITIONS: same("embeddings.position_embeddings.weight"),
     "encoder_embedding/types/embeddings": same("embeddings.token_type_embeddings.weight"),
     **norm("encoder_embedding/norm", "embeddings.LayerNorm"),
     **dense("encoder_{i}/attention/qkv", *QKV),
@@ -37,8 +38,6 @@ TABLE = {
     **norm("encoder_{i}/attention_norm", f"{BLOCK}attention.output.LayerNorm"),
     **feed_forward("encoder_{i}/feed_forward", *DENSE),
     **norm("encoder_{i}/feed_forward_norm", f"{BLOCK}output.LayerNorm"),
-    **dense("pooler_layer", "pooler.dense"),
-    **dense("head", "classifier"),
 }
 ARGUMENTS = {  # argument of `zoo.text_classifier`: its name in config.json, and its default there
     "vocab_size": ("vocab_size", 30522),
@@ -57,38 +56,71 @@ SENTENCE_ENCODER = (  # files of sentence-transformers beside modules.json
     "config_sentence_transformers.json",
     "1_Pooling/config.json",
 )
+OLD_MODULES = ("BERT", "RoBERTa", "DistilBERT", "XLMRoBERTa")  # before version 0.3
 FIXED = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
 
 def load(folder, config, tensors, options):
     """Loads the model of a folder; options are arguments of `zoo.text_classifier`."""
-    check_settings(folder / "config.json", config, FIXED)
     arguments = {ours: config.get(*theirs) for ours, theirs in ARGUMENTS.items()}
     arguments["activation"] = activation(folder, {"hidden_act": "gelu", **config})
+    pooler = "pooler.dense"
+    head = "classifier"
+    first_position = 0
+    if config["model_type"] != "bert":  # RoBERTa's positions begin after the padding token
+        first_position = config.get("pad_token_id", 1) + 1
+        if "classifier.out_proj.weight" in tensors:
+            pooler = "classifier.dense"
+            head = "classifier.out_proj"
+    return load_encoder(
+        folder, config, tensors, options, arguments, TABLE, pooler, head, first_position
+    )
+
+
+def load_encoder(
+    folder, config, tensors, options, arguments, table, pooler, head="classifier", first_position=0
+):
+    """Loads a classifier or an encoder.
+
+    Args:
+        folder, config, tensors, options: see `zoo.checkpoints.formats.registry`.
+        arguments: arguments of `zoo.text_classifier`, from the config.
+        table: entries of the blocks and of the normalization of the embeddings; see
+            `zoo.checkpoints.mapping`.
+        pooler, head: names of the dense layer before the head, and of the head, in a classifier.
+        first_position: number of positions in the file that are not used.
+    """
+    check_settings(folder / "config.json", config, FIXED)
     tensors = tensors.renamed(_renamed)
-    arguments["pooler"] = "pooler.dense.weight" in tensors
-    names = _class_names(folder, config, tensors, options)
-    names, is_new_head = head_classes(tensors, names, options)
     [size, _] = tensors.shape(ANCHOR, 2)
+    names = _class_names(folder, config, tensors, options, pooler, head)
+    names, is_new_head = head_classes(tensors, names, options)
+    arguments = {**arguments, "pooler": f"{pooler}.weight" in tensors, "num_classes": len(names)}
+    arguments["max_length"] -= first_position
     lower_case = False
     if not names:
         encoder = _sentence_encoder(folder, arguments["max_length"])
         lower_case = encoder.lower_case
-        arguments["pool"] = encoder.pool
-        arguments["pooler"] = False
-        arguments["max_length"] = encoder.max_length
-    tokenizer, special = bert_wordpiece(folder, size, lower_case)
-    arguments["num_classes"] = len(names)
+        arguments |= {"pool": encoder.pool, "pooler": False, "max_length": encoder.max_length}
+    tokenizer, special = encoder_tokenizer(folder, size, lower_case)
+    if first_position and special.pad != first_position - 1:
+        raise CheckpointError(f"{folder}: pad_token_id must be {special.pad}, as in the tokenizer.")
     arguments["pad_id"] = special.pad
     model = create_model(text_classifier, tensors, arguments, options)
-    table = TABLE
-    if not names:
-        positions = changed(TABLE[POSITIONS], lambda x: x[: model.max_length])
-        table = {**TABLE, POSITIONS: positions}
+    end = None if names else first_position + model.max_length
+    table = {
+        **table,
+        "encoder_embedding/tokens/embeddings": same(ANCHOR),
+        "encoder_embedding/positions/embeddings": changed(
+            same(POSITIONS), lambda x: x[first_position:end]
+        ),
+        **dense("pooler_layer", pooler),
+        **dense("head", head),
+    }
     if is_new_head:
-        assign(model, tensors, table, ignored=UNUSED_HEADS, kept=["head/.*"])
+        assign(model, tensors, table, UNUSED_HEADS, kept=["head/.*"])
     else:
-        assign(model, tensors, table)
+        assign(model, tensors, table, UNUSED_HEADS[:1])
     if names:
         return TextClassifier(model, tokenizer, names, special)
     return TextEncoder(model, tokenizer, special, encoder.normalize)
@@ -100,14 +132,14 @@ def _renamed(name):
     return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _class_names(folder, config, tensors, options):
-    [classes, *_] = tensors.shapes.get("classifier.weight", (0,))
-    architectures = config.get("architectures") or ["BertForSequenceClassification"]
+def _class_names(folder, config, tensors, options, pooler, head):
+    [classes, *_] = tensors.shapes.get(f"{head}.weight", (0,))
+    architectures = config.get("architectures") or ["ForSequenceClassification"]
     problem = None
-    if architectures != ["BertForSequenceClassification"]:
+    if len(architectures) > 1 or not architectures[0].endswith("ForSequenceClassification"):
         problem = f"the head of {architectures[0]} does not classify texts"
-    elif "pooler.dense.weight" not in tensors:
-        problem = "there is no pooler.dense.weight, which the head needs"
+    elif f"{pooler}.weight" not in tensors:
+        problem = f"there is no {pooler}.weight, which the head needs"
     return class_names(folder, config, classes, options, problem)
 
 
@@ -151,7 +183,7 @@ def _sentence_encoder(bert, max_length):
         modules = [{"type": "Transformer"}, {"type": "Pooling", "path": "1_Pooling"}]
         default = {}
     names = [module["type"].rpartition(".")[2] for module in modules]
-    names = ["Transformer" if name == "BERT" else name for name in names]  # before 0.3
+    names = ["Transformer" if name in OLD_MODULES else name for name in names]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise CheckpointError(
             f"{folder / 'modules.json'}: the modules must be Transformer and Pooling, with or "
@@ -173,7 +205,7 @@ def _sentence_encoder(bert, max_length):
         print(
             f"{folder}: similarity_fn_name={similarity!r} is ignored; `similarity` is the cosine."
         )
-    texts = read_json(bert / "sentence_bert_config.json", {})
+    [texts] = [read_json(path) for path in bert.glob("sentence_*_config.json")] or [{}]
     limit = read_json(bert / "tokenizer_config.json", {}).get("model_max_length") or max_length
     return _SentenceEncoder(
         pool=pools[0],
