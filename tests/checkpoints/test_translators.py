@@ -14,10 +14,12 @@ import zoo
 from tests.checkpoints.test_save_translators import check_same
 from tests.checkpoints.translation_folders import (
     spm,
+    write_bart,
     write_json,
     write_m2m100,
     write_marian,
     write_mbart50,
+    write_pegasus,
 )
 from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError, generation_config, languages
@@ -26,6 +28,8 @@ CASES = {
     "marian": (write_marian, {}),
     "m2m100": (write_m2m100, {"src_lang": "en", "tgt_lang": "es"}),
     "mbart50": (write_mbart50, {"src_lang": "en_XX", "tgt_lang": "es_XX"}),
+    "bart": (write_bart, {}),
+    "pegasus": (write_pegasus, {}),
 }
 
 
@@ -147,7 +151,7 @@ def test_a_language_code_after_the_text_is_refused(tmp_path):
     "key, value",
     [("eos_token", {"content": "a"}), ("unk_token", "a"), ("sp_model_kwargs", {"alpha": 0.1})],
 )
-@pytest.mark.parametrize("name", ["marian", "m2m100"])
+@pytest.mark.parametrize("name", ["marian", "m2m100", "pegasus"])
 def test_other_settings_of_tokenizers_are_refused(name, key, value, tmp_path):
     write, options = CASES[name]
     write(tmp_path)

@@ -7,7 +7,7 @@ from safetensors.numpy import save_file
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tests.checkpoints import drawn
-from tests.checkpoints.translation_folders import spm
+from tests.text.library import spm
 from tests.text.samples import LINES as FEW
 
 LINES = [

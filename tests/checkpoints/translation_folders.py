@@ -1,12 +1,12 @@
-"""Small folders of translation models in the published layout, with drawn weights."""
+"""Small folders of seq2seq models in the published layout, with drawn weights."""
 
-import io
 import json
 
 import numpy as np
-import sentencepiece
 from safetensors.numpy import save_file
 
+from tests.checkpoints.text_folders import roberta_tokenizer
+from tests.text.library import pieces, spm
 from zoo.data.phrasebook import phrasebook_pairs
 
 E = 8
@@ -60,6 +60,38 @@ def write_mbart50(folder, **changed):
     return _write(folder, {**config, **changed}, norms, final_logits_bias=[1, size], **others)
 
 
+def write_bart(folder, **changed):
+    """By default, the model has no <mask>, as bart-large-cnn."""
+    for name, text in roberta_tokenizer().items():
+        (folder / name).write_text(text, encoding="utf-8")
+    config = {"model_type": "bart", "activation_function": "gelu", "vocab_size": 401}
+    config |= {"architectures": ["BartForConditionalGeneration"], "scale_embedding": False}
+    config |= {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    config |= {"forced_bos_token_id": 0, "forced_eos_token_id": 2, "num_beams": 4}
+    config |= {"min_length": 9, "max_length": 24, "no_repeat_ngram_size": 3, "early_stopping": True}
+    config |= {"length_penalty": 2.0, **changed}
+    coders = [f"model.{coder}." for coder in ("encoder", "decoder")]
+    others = {f"{coder}embed_positions.weight": [LENGTH + 2, E] for coder in coders}
+    norms = {f"{coder}layernorm_embedding": [E] for coder in coders}
+    bias = [1, config["vocab_size"]]
+    return _write(folder, config, norms, final_logits_bias=bias, **others)
+
+
+def write_pegasus(folder, **changed):
+    """With the piece "<n>" for a new line."""
+    lines = [line for pair in phrasebook_pairs(200) for line in pair]
+    first = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "user_defined_symbols": "<n>"}
+    model = spm(lines, rules="nmt_nfkc", size=400, **first)
+    (folder / "spiece.model").write_bytes(model)
+    size = len(pieces(model)) + 3 + 103
+    config = {"model_type": "pegasus", "activation_function": "relu", "vocab_size": size}
+    config |= {"architectures": ["PegasusForConditionalGeneration"], "scale_embedding": True}
+    config |= {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    config |= {"forced_eos_token_id": 1, "num_beams": 8, "length_penalty": 0.8, "max_length": 24}
+    norms = {f"model.{coder}.layer_norm": [E] for coder in ("encoder", "decoder")}
+    return _write(folder, {**config, **changed}, norms, final_logits_bias=[1, size])
+
+
 def _write(folder, config, norms=(), **others):
     """Writes config.json and model.safetensors; returns the tensors."""
     config = {
@@ -96,28 +128,6 @@ def _write(folder, config, norms=(), **others):
     tensors["model.shared.weight"][config["pad_token_id"]] = 0
     save_file(tensors, folder / "model.safetensors")
     return tensors
-
-
-def spm(lines, kind="unigram", rules="identity", size=120, **options):
-    """The content of a trained SentencePiece model."""
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=written,
-        model_type=kind,
-        vocab_size=size,
-        normalization_rule_name=rules,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **options,
-    )
-    return written.getvalue()
-
-
-def pieces(model):
-    """Without <unk>, <s> and </s>."""
-    loaded = sentencepiece.SentencePieceProcessor(model_proto=model)
-    return [loaded.id_to_piece(id) for id in range(3, len(loaded))]
 
 
 def write_json(path, content):

@@ -16,9 +16,11 @@ import numpy as np  # noqa: E402
 import zoo  # noqa: E402
 from tests.checkpoints.text_folders import bert_tokenizer, gpt2_tokenizer  # noqa: E402
 from tests.checkpoints.translation_folders import (  # noqa: E402
+    write_bart,
     write_m2m100,
     write_marian,
     write_mbart50,
+    write_pegasus,
 )
 from tests.parity.test_text_encoders import FAMILIES  # noqa: E402
 from tests.parity.test_text_models import BERT, GPT2, write  # noqa: E402
@@ -44,6 +46,8 @@ CASES = {
     "M2M100ForConditionalGeneration": (write_m2m100, {"src_lang": "en", "tgt_lang": "es"}),
     "M2M100ForConditionalGeneration, NLLB": (functools.partial(write_m2m100, is_nllb=True), NLLB),
     "MBartForConditionalGeneration": (write_mbart50, {"src_lang": "en_XX", "tgt_lang": "es_XX"}),
+    "BartForConditionalGeneration": (write_bart, {}),
+    "PegasusForConditionalGeneration": (write_pegasus, {}),
 }
 TOKENIZERS = {f"{name}ForSequenceClassification": made for name, (made, _) in FAMILIES.items()}
 TOKENIZERS |= {"BertForSequenceClassification": bert_tokenizer, "GPT2LMHeadModel": gpt2_tokenizer}

@@ -1,5 +1,8 @@
-"""Tokenizers of GPT-2 and BERT, made by the library `tokenizers`."""
+"""Tokenizers of the libraries `tokenizers` and `sentencepiece`."""
 
+import io
+
+import sentencepiece
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
@@ -30,3 +33,25 @@ def wordpiece(vocab, control=(), unknown="[UNK]", **options):
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.add_special_tokens([*control])
     return LibraryTokenizer(library.to_str())
+
+
+def spm(lines, kind="unigram", rules="identity", size=120, **options):
+    """The content of a trained SentencePiece model."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=written,
+        model_type=kind,
+        vocab_size=size,
+        normalization_rule_name=rules,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    return written.getvalue()
+
+
+def pieces(model):
+    """Without <unk>, <s> and </s>."""
+    loaded = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [loaded.id_to_piece(id) for id in range(3, len(loaded))]

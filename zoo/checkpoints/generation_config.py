@@ -21,7 +21,7 @@ _OTHERS = {
     "do_sample": None, "diversity_penalty": None, "encoder_no_repeat_ngram_size": None,
     "exponential_decay_length_penalty": None, "begin_suppress_tokens": None,
     "forced_decoder_ids": None, "remove_invalid_values": None, "max_new_tokens": None,
-    "bad_words_ids": None, "forced_eos_token_id": None,
+    "bad_words_ids": None, "forced_bos_token_id": None, "forced_eos_token_id": None,
 }  # fmt: skip
 _NEUTRAL = {**_SEARCH, **_OPTIONS, **_OTHERS}
 # Settings that do not affect the text, and ids that are also in other files.

@@ -6,7 +6,7 @@ from zoo.checkpoints import hugging_face_config, mapping
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.generation_config import search_settings
 from zoo.checkpoints.hugging_face_config import activation, check_settings
-from zoo.checkpoints.mapping import assign, dense, linear, norm, row, same
+from zoo.checkpoints.mapping import assign, changed, dense, linear, norm, row, same
 from zoo.errors import CheckpointError, TokenizerError
 from zoo.layers import SinusoidalPositions
 from zoo.models.transformer import transformer
@@ -60,6 +60,12 @@ TABLE = {
     **norm("decoder_norm", "model.decoder.layer_norm"),
     "output_bias": row("final_logits_bias"),
     "output_projection/kernel": linear(OUTPUT),
+}
+LEARNED_POSITIONS = {  # the first two rows are not used
+    f"{coder}_embedding/positions/embeddings": changed(
+        same(f"model.{coder}.embed_positions.weight"), lambda x: x[2:]
+    )
+    for coder in ("encoder", "decoder")
 }
 ARGUMENTS = {  # argument of `zoo.transformer`: its name in config.json
     "source_vocab_size": "vocab_size",

@@ -17,7 +17,7 @@ AVERAGED = re.compile(
 # Parts of names that torch.compile, FSDP and activation checkpointing insert.
 _WRAPPERS = re.compile(r"(?<![^./])_(orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)[./]")
 # Heads, which are often beside the part of a model that has the prefix.
-_HEAD = re.compile(r"(\w+_)?(head|classifier)|head_dist|fc")
+_HEAD = re.compile(r"(\w+_)?(head|classifier)|head_dist|fc|final_logits_bias")
 _PREFERRED = ("state_dict_ema/", "model_ema/", "state_dict/", "model/", "")  # as in timm
 
 

@@ -178,7 +178,7 @@ def _check_format(model, format, dtype):
     formats = ("saved_model",)
     if isinstance(model, Classifier):
         formats += ("onnx", "litert")
-    elif isinstance(model, Translator):
+    elif isinstance(model, Translator) and model.splits_sentences:
         formats += ("ctranslate2",)
     if format not in formats:
         raise ExportError(

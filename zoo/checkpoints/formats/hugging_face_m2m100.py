@@ -3,7 +3,6 @@
 from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints.hugging_face_config import read_json, warn_unknown_tokens
 from zoo.checkpoints.languages import M2M100, MBART50, NLLB, WMT21
-from zoo.checkpoints.mapping import changed, same
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
 
@@ -12,12 +11,6 @@ ANCHOR = "model.encoder.layers.0.self_attn.k_proj.weight"
 SPM = "sentencepiece.bpe.model"
 IGNORED = (r"model\.(en|de)coder\.embed_positions\.weights",)  # sinusoids, in older files
 CONTROL = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
-POSITIONS = {  # the first two rows are not used
-    f"{coder}_embedding/positions/embeddings": changed(
-        same(f"model.{coder}.embed_positions.weight"), lambda x: x[2:]
-    )
-    for coder in ("encoder", "decoder")
-}
 
 
 def load(folder, config, tensors, options):
@@ -37,7 +30,7 @@ def load(folder, config, tensors, options):
         tensors,
         config,
         options,
-        table=POSITIONS,
+        table=translators.LEARNED_POSITIONS,
         ignored=IGNORED,
         norm="pre",
         positions=positions,

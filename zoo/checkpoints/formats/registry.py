@@ -20,6 +20,7 @@ To add one, such as Hugging Face's T5, write a module like `hugging_face_gpt2`, 
 from zoo.checkpoints import marian_file, marian_folder
 from zoo.checkpoints.formats import (
     google,
+    hugging_face_bart,
     hugging_face_beit,
     hugging_face_bert,
     hugging_face_dinov3,
@@ -48,6 +49,7 @@ FORMATS = (  # with a type of model in config.json; the others are in `find_form
     hugging_face_marian,
     hugging_face_m2m100,
     hugging_face_t5,
+    hugging_face_bart,
     kerashub,
 )
 
