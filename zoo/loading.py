@@ -38,7 +38,8 @@ def load(path, dtype=None, engine=None, revision=None, **options):
         **options: constructor arguments that override those of the model, for published weights
             and for runs with a Vision Transformer. ``num_classes=7`` adds a new head, unless the
             model's head has 7 classes; ``num_classes=0`` removes it; another `input_shape` resizes
-            the positions and adapts the patches to the number of channels. Translation models of
+            the positions and adapts the patches to the number of channels. With ``classes=["a cat",
+            "a dog"]``, CLIP and SigLIP classify images by these texts. Translation models of
             several languages need `src_lang` and `tgt_lang`. With ``shortlist=True``, a model of
             the program Marian uses its lexical shortlist. With ``ema=False``, weights are loaded
             even if the file has their moving average as well.

@@ -4,9 +4,10 @@ Run it in an environment with PyTorch and transformers:
 
     python tests/parity/record_hugging_face.py
 
-It rewrites tests/checkpoints/goldens/hugging_face_vit.json and hugging_face_text.json: for each
-kind config.json, which it reads there, so that a kind is added by its `config`, the names and
-shapes of the tensors, and the logits of drawn weights and inputs; see tests/checkpoints/drawn.py.
+It rewrites hugging_face_vit.json, hugging_face_text.json and hugging_face_clip.json in
+tests/checkpoints/goldens: for each kind config.json, which it reads there, so that a kind is added
+by its `config`, the names and shapes of the tensors, and the logits of drawn weights and inputs;
+see tests/checkpoints/drawn.py.
 """
 
 import json
@@ -23,11 +24,12 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 GOLDENS = ROOT / "tests" / "checkpoints" / "goldens"
 
-from tests.checkpoints import drawn  # noqa: E402
+from tests.checkpoints import clip_folders, drawn  # noqa: E402
+from tests.parity import conftest  # noqa: E402, F401 for torchvision
 
 
 def record(name, inputs):
-    """Rewrites a file of goldens; `inputs` is a function of a config -> tensor."""
+    """Rewrites a file of goldens; `inputs` is a function of a config -> tensor or dict."""
     path = GOLDENS / f"{name}.json"
     kinds = json.loads(path.read_text())["kinds"]
     found = {kind: recorded(golden["config"], inputs) for kind, golden in kinds.items()}
@@ -46,13 +48,42 @@ def recorded(config, inputs):
         model = kind.from_pretrained(folder).eval()
         config = json.loads((path.parent / "config.json").read_text())
     with torch.no_grad():
-        outputs = model(inputs(config))
-    values = outputs.logits if hasattr(outputs, "logits") else outputs.last_hidden_state
+        found = inputs(config)
+        outputs = model(**found) if isinstance(found, dict) else model(found)
+    if hasattr(outputs, "logits_per_image"):
+        values = outputs.logits_per_image
+    elif hasattr(outputs, "logits"):
+        values = outputs.logits
+    else:
+        values = outputs.last_hidden_state
     values = np.round(values[..., : drawn.RECORDED].numpy().astype(float), 6).tolist()
     return {"config": config, "shapes": shapes, "outputs": values}
+
+
+def record_clip(images):
+    """Rewrites goldens/hugging_face_clip.json: logits of images and of `clip_folders.TEXTS`."""
+    path = GOLDENS / "hugging_face_clip.json"
+    kinds = json.loads(path.read_text())["kinds"]
+    for golden in kinds.values():
+        settings = golden["tokenizer"]
+        fills = settings["tokenizer_class"] != "CLIPTokenizer"
+        with tempfile.TemporaryDirectory() as folder:
+            clip_folders.write_tokenizer(pathlib.Path(folder), settings)
+            tokenizer = getattr(transformers, settings["tokenizer_class"]).from_pretrained(folder)
+            texts = tokenizer(
+                clip_folders.TEXTS, padding="max_length" if fills else True, return_tensors="pt"
+            )
+
+        def inputs(config, texts=texts):
+            return {"pixel_values": images, **texts}
+
+        golden |= recorded(golden["config"], inputs)
+    content = {"transformers": transformers.__version__, "kinds": kinds}
+    path.write_text(json.dumps(content, indent=None) + "\n")
 
 
 if __name__ == "__main__":
     images = torch.tensor(drawn.images(32, 32)).permute(0, 3, 1, 2)
     record("hugging_face_vit", lambda config: images)
+    record_clip(images)
     record("hugging_face_text", lambda config: torch.tensor(drawn.tokens(config["vocab_size"])))

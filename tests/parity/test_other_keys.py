@@ -216,7 +216,7 @@ def test_keys_of_tokenizer_config(name, tmp_path):
     assert differing == {}
 
 
-@pytest.mark.parametrize("family", ["ViT", "DeiT", "Bit", "CLIP"])
+@pytest.mark.parametrize("family", ["ViT", "DeiT", "Bit", "CLIP", "Siglip"])
 def test_keys_of_preprocessor_config(family, tmp_path):
     cls = getattr(transformers, f"{family}ImageProcessorPil")
     path = tmp_path / "preprocessor_config.json"

@@ -53,7 +53,7 @@ def create_model(create, tensors, arguments, options):
 
     `tensors` are the `Tensors` of its weights; a model that needs many more is not built.
     """
-    for name in ("input_shape", "num_classes", "src_lang", "tgt_lang", "shortlist"):
+    for name in ("input_shape", "num_classes", "classes", "src_lang", "tgt_lang", "shortlist"):
         if name in options and name not in arguments:
             raise ValueError(f"{name} is not an option of this model")
     arguments = {**arguments, **options}

@@ -16,7 +16,8 @@ from zoo.errors import CheckpointError, needed
 
 SCHEMES = ("hf://", "kaggle://")
 _METADATA = (
-    "config.json", "preprocessor_config.json", "generation_config.json", "tokenizer.json",
+    "config.json", "preprocessor_config.json", "processor_config.json", "generation_config.json",
+    "tokenizer.json", "spiece.model",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
     "vocab.txt", "merges.txt", "target_vocab.json", "source.spm", "target.spm",
     "sentencepiece.bpe.model", "task.json", "metadata.json", "modules.json",

@@ -195,10 +195,13 @@ def preprocessing(folder, config, size):
     check_downloaded(folder, path.name)
     channels = config.get("num_channels", 3)
     half = (0.5,) * channels
-    if not path.is_file():
+    # transformers 5 writes the settings of images and texts to one file.
+    settings = read_json(folder / "processor_config.json", {}).get("image_processor")
+    if settings is None and not path.is_file():
         print(f"{folder} contains no {path.name}: mean and standard deviation of images are 0.5.")
         return ImagePreprocessing(size, channels, half, half)
-    settings = read_json(path)
+    if settings is None:
+        settings = read_json(path)
     settings |= {name: bool(value) for name, value in settings.items() if name.startswith("do_")}
     settings = {name: value for name, value in settings.items() if value is not None}
     name = settings.get("image_processor_type") or settings.get("feature_extractor_type")

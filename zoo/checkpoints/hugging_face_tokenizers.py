@@ -1,4 +1,4 @@
-"""Reads Hugging Face's tokenizers of GPT-2, BERT, RoBERTa and XLM-RoBERTa.
+"""Reads Hugging Face's tokenizers of GPT-2, BERT, RoBERTa, XLM-RoBERTa and CLIP.
 
 The library `tokenizers` reads tokenizer.json. In older folders, the vocabulary is in vocab.txt, in
 vocab.json and merges.txt, or in sentencepiece.bpe.model. As in transformers, the settings of
@@ -36,6 +36,10 @@ _ROBERTA_NAMES = {
     "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>",
 }  # fmt: skip
 _UNUSED = re.compile("madeupword[0-9]+")  # by which fairseq fills up the vocabulary
+_WORD_END = "</w>"  # ends CLIP's tokens at the end of a word
+_CLIP_WORDS = (
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+)
 _BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")  # equivalent
 _BERT_SETTINGS = {  # of folders with vocab.txt
     "tokenizer_class": (*_BERT_CLASSES, *(f"{name}Fast" for name in _BERT_CLASSES)),
@@ -167,6 +171,14 @@ def utf8_bytes(control, vocab_size):
     return _create(json.loads(library.to_str()), vocab, control, vocab_size)
 
 
+def clip_library(folder):
+    """Returns the `tokenizers.Tokenizer` of tokenizer.json, or that of CLIP's older folders."""
+    path = folder / _FILE
+    if path.is_file():
+        return _by_library(path, needed("tokenizers").Tokenizer.from_str, read_text(path))
+    return _read_clip(folder)
+
+
 def _content(folder, *files):
     """Returns the content of tokenizer.json; in an older folder, that of the first of `files`."""
     path = folder / _FILE
@@ -200,6 +212,30 @@ def _read_gpt2(folder):
         pairs.append(pair)
     library = tokenizers.Tokenizer(_by_library(path, tokenizers.models.BPE, vocab, pairs))
     library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return library
+
+
+def _read_clip(folder):
+    """CLIP's `tokenizers.Tokenizer` of vocab.json and merges.txt, as in transformers."""
+    tokenizers = needed("tokenizers")
+    normalizers = tokenizers.normalizers
+    pre_tokenizers = tokenizers.pre_tokenizers
+    library = _read_gpt2(folder)
+    _check_merges(folder, json.loads(library.to_str()), ())
+    library.model.end_of_word_suffix = _WORD_END
+    library.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFC(),
+            normalizers.Replace(tokenizers.Regex(r"\s+"), " "),
+            normalizers.Lowercase(),
+        ]
+    )
+    words = pre_tokenizers.Split(tokenizers.Regex(_CLIP_WORDS), behavior="removed", invert=True)
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [words, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    around = [(token, library.token_to_id(token)) for token in ("<|endoftext|>", "<|startoftext|>")]
+    library.post_processor = tokenizers.processors.RobertaProcessing(*around)
     return library
 
 
@@ -254,7 +290,7 @@ def _check_merges(folder, content, control):
     lost = [
         token
         for token in content["model"]["vocab"]
-        if len(token) > 1
+        if len(token.removesuffix(_WORD_END)) > 1
         and token not in known
         # A vocabulary may also hold special tokens that no other file names, such as <mask>.
         and token[0] + token[-1] not in ("<>", "[]")

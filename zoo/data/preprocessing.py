@@ -21,7 +21,7 @@ _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic"}  # of `tf.raw_ops.Sc
 
 @dataclasses.dataclass(frozen=True)
 class ImagePreprocessing:
-    """Resizes images, crops the center, and normalizes each channel.
+    """Resizes and crops images, and normalizes each channel.
 
     Used for training, evaluation and inference, and saved with the model.
 
@@ -35,10 +35,11 @@ class ImagePreprocessing:
             distort images. By default, the smallest size that covers `image_size`.
         interpolation: "bilinear" or "bicubic".
         antialias: whether to use an antialiasing filter when images shrink, as Pillow does.
+        crop: "center", or "corner" at the top left.
 
     Raises:
         ValueError: if `mean` or `std` has another number of values than `channels`, a side is not
-            from 1 to 16,384 pixels, or the interpolation is unknown.
+            from 1 to 16,384 pixels, or the interpolation or crop is unknown.
     """
 
     image_size: tuple[int, int]
@@ -48,6 +49,7 @@ class ImagePreprocessing:
     resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
     antialias: bool = True
+    crop: str = "center"
 
     def __post_init__(self):
         for name in ("image_size", "resize"):
@@ -67,6 +69,7 @@ class ImagePreprocessing:
                     f"Received: {name}={values}."
                 )
         check_choice("interpolation", self.interpolation, (*_KERNELS,))
+        check_choice("crop", self.crop, ("center", "corner"))
 
     def read(self, image):
         """Reads one image, resizes and crops it.
@@ -109,6 +112,8 @@ class ImagePreprocessing:
         resized = self._resized(tf.cast(own, tf.float64))
         scale = tf.cast(resized, tf.float32) / tf.cast(own, tf.float32)
         shift = -tf.cast((resized - size) // 2, tf.float32)
+        if self.crop == "corner":
+            shift = tf.zeros_like(shift)
         for axes in self._passes(own, resized):
             floats = tf.raw_ops.ScaleAndTranslate(
                 images=pixels[None],
