@@ -20,6 +20,7 @@ from zoo.errors import CheckpointError
 from zoo.models.transformer import transformer
 from zoo.tasks.text_to_text import TextToTextGenerator
 from zoo.tasks.translator import Translator
+from zoo.text.sentencepiece import SPACE
 
 MODEL_TYPES = ("t5", "mt5")
 ANCHOR = "encoder.block.0.layer.0.SelfAttention.q.weight"
@@ -28,6 +29,58 @@ OUTPUT = "lm_head.weight"
 IGNORED = (  # not used by T5 either
     r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     *map(re.escape, (*EMBEDDINGS, OUTPUT)),
+)
+_ENCODER = "encoder.block.{i}.layer"
+_DECODER = "decoder.block.{i}.layer"
+_MEMORY = f"{_DECODER}.1.EncDecAttention"
+_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+
+
+def self_attention(path, layer):
+    """The entries of self-attention and its normalization."""
+    name = f"{layer}.SelfAttention"
+    return {
+        f"{path}/qkv/kernel": linear(f"{name}.q.weight", f"{name}.k.weight", f"{name}.v.weight"),
+        f"{path}/output_projection/kernel": linear(f"{name}.o.weight"),
+        f"{path}_norm/gamma": same(f"{layer}.layer_norm.weight"),
+    }
+
+
+def feed_forward(path, layer, *hidden):
+    """The entries of a feed-forward network and its normalization."""
+    name = f"{layer}.DenseReluDense"
+    return {
+        f"{path}/hidden/kernel": linear(*(f"{name}.{part}.weight" for part in hidden)),
+        f"{path}/output_projection/kernel": linear(f"{name}.wo.weight"),
+        f"{path}_norm/gamma": same(f"{layer}.layer_norm.weight"),
+    }
+
+
+TABLE = {
+    "encoder_positions/embeddings": same(f"encoder.{_BIAS}"),
+    **self_attention("encoder_{i}/attention", f"{_ENCODER}.0"),
+    **feed_forward("encoder_{i}/feed_forward", f"{_ENCODER}.1", "wi"),
+    "encoder_norm/gamma": same("encoder.final_layer_norm.weight"),
+    "decoder_positions/embeddings": same(f"decoder.{_BIAS}"),
+    **self_attention("decoder_{i}/self_attention", f"{_DECODER}.0"),
+    "decoder_{i}/cross_attention/query/kernel": linear(f"{_MEMORY}.q.weight"),
+    "decoder_{i}/cross_attention/key_value/kernel": linear(
+        f"{_MEMORY}.k.weight", f"{_MEMORY}.v.weight"
+    ),
+    "decoder_{i}/cross_attention/output_projection/kernel": linear(f"{_MEMORY}.o.weight"),
+    "decoder_{i}/cross_attention_norm/gamma": same(f"{_DECODER}.1.layer_norm.weight"),
+    **feed_forward("decoder_{i}/feed_forward", f"{_DECODER}.2", "wi"),
+    "decoder_norm/gamma": same("decoder.final_layer_norm.weight"),
+    "output_projection/kernel": linear(OUTPUT),
+}
+WITH_GATES = {
+    **feed_forward("encoder_{i}/feed_forward", f"{_ENCODER}.1", "wi_0", "wi_1"),
+    **feed_forward("decoder_{i}/feed_forward", f"{_DECODER}.2", "wi_0", "wi_1"),
+}
+QUERIES = (
+    "encoder_{i}/attention/qkv/kernel",
+    "decoder_{i}/self_attention/qkv/kernel",
+    "decoder_{i}/cross_attention/query/kernel",
 )
 ARGUMENTS = {  # argument of `zoo.transformer`: its name in config.json, and its default there
     "embed_dim": ("d_model", 512),
@@ -42,12 +95,14 @@ ARGUMENTS = {  # argument of `zoo.transformer`: its name in config.json, and its
     "max_length": ("n_positions", 1024),  # no limit of the model itself
     "pad_id": ("pad_token_id", 0),
 }
+MT5 = {"d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
 FIXED = {
     "relative_attention_num_buckets": 32,
     "relative_attention_max_distance": 128,
     "is_encoder_decoder": True,
 }
 GATED = {"gelu_tanh": "geglu_tanh", "silu": "swiglu"}
+GATE = "gated-"
 CONTROL = ("<pad>", "</s>", "<unk>")
 LANGUAGE = re.compile(r"<2(\w+)>")  # MADLAD's codes, such as <2de>
 _BYTES = "ByT5Tokenizer"
@@ -58,61 +113,69 @@ def load(folder, config, tensors, options):
 
     Other options are arguments of `zoo.transformer`.
     """
+    if config["model_type"] == "mt5":
+        config = {**MT5, **config}
     check_settings(folder / "config.json", config, FIXED)
     _check_dtype(folder, options)
     language = options.pop("tgt_lang", None)
-    arguments = {ours: config.get(*theirs) for ours, theirs in ARGUMENTS.items()}
-    proj = config.get("feed_forward_proj", "relu" if config["model_type"] == "t5" else "gated-gelu")
-    is_gated = proj.startswith("gated-")
-    name = "gelu_new" if proj == "gated-gelu" else proj.removeprefix("gated-")
-    arguments["activation"] = activation(folder, {"activation_function": name})
-    if is_gated:
-        arguments["activation"] = GATED.get(arguments["activation"])
-    if arguments["activation"] is None:
-        raise CheckpointError(f"{folder}: feed_forward_proj={proj!r} is not supported.")
     embedding = next((name for name in EMBEDDINGS if name in tensors), EMBEDDINGS[0])
-    [vocab_size, _] = tensors.shape(embedding, 2)
-    is_tied = _is_tied(tensors, config, embedding)
-    model = create_model(
-        transformer,
-        tensors,
-        {
-            **arguments,
-            "source_vocab_size": vocab_size,
-            "target_vocab_size": vocab_size,
-            "norm": "pre",
-            "norm_type": "rms",
-            "positions": "relative",
-            "shared": "all" if is_tied else "embeddings",
-            "scale_embeddings": False,
-            "qkv_bias": False,
-            "use_bias": False,
-        },
-        options,
-    )
-    scales_output = config["model_type"] == "t5" and config.get("tie_word_embeddings") is not False
-    table = _table(model, embedding, is_gated, scales_output)
-    assign(model, tensors, table, IGNORED)
-    tokenizer = _tokenizer(folder, config, vocab_size)
+    arguments = _arguments(folder, config)
+    arguments["shared"] = "all" if _is_tied(tensors, config, embedding) else "embeddings"
+    model = create_model(transformer, tensors, arguments, options)
+    assign(model, tensors, _table(model, config, embedding), IGNORED)
+    tokenizer = _tokenizer(folder, config, model.source_vocab_size)
     start = config.get("decoder_start_token_id")
     special = SpecialTokens(
         start=model.pad_id if start is None else start,
         end=config.get("eos_token_id", 1),
         pad=model.pad_id,
     )
-    if language is None:
-        tokenizers = [tokenizer, tokenizer]
-        return translators.translator(
-            folder, config, model, tokenizers, special, TextToTextGenerator
+    tokenizers = [tokenizer, tokenizer]
+    task = TextToTextGenerator
+    if language is not None:
+        tokenizers[0] = _with_language(folder, tokenizer, language)
+        task = Translator
+    return translators.translator(folder, config, model, tokenizers, special, task)
+
+
+def _arguments(folder, config):
+    """The arguments of `zoo.transformer`."""
+    arguments = {ours: config.get(*theirs) for ours, theirs in ARGUMENTS.items()}
+    vocab_size = config.get("vocab_size", 32128)
+    arguments |= {
+        "source_vocab_size": vocab_size,
+        "target_vocab_size": vocab_size,
+        "norm": "pre",
+        "norm_type": "rms",
+        "positions": "relative",
+        "scale_embeddings": False,
+        "qkv_bias": False,
+        "use_bias": False,
+    }
+    network = config.get("feed_forward_proj", "relu")
+    name = network.removeprefix(GATE)
+    if network == "gated-gelu":
+        name = "gelu_new"
+    function = activation(folder, {"activation_function": name})
+    if network.startswith(GATE):
+        if function not in GATED:
+            raise CheckpointError(f"{folder}: feed_forward_proj={network!r} is not supported.")
+        function = GATED[function]
+    arguments["activation"] = function
+    return arguments
+
+
+def _with_language(folder, tokenizer, language):
+    """The tokenizer of texts that begin with the code of a target language."""
+    matches = [(LANGUAGE.fullmatch(piece), id) for piece, id in tokenizer.vocab.items()]
+    codes = {match[1]: id for match, id in matches if match}
+    if not codes:
+        raise CheckpointError(
+            f"{folder} has no tokens of languages. Say in each text what to do, for example "
+            f"'translate English to German: Good morning.' Received: tgt_lang={language!r}."
         )
-    codes = {}
-    if tokenizer.kind == "sentencepiece":
-        matches = [(LANGUAGE.fullmatch(piece), id) for piece, id in tokenizer.vocab.items()]
-        codes = {match[1]: id for match, id in matches if match}
     code = translators.language_id(folder, "tgt_lang", language, codes)
-    space = tokenizer.vocab["▁"]  # before the code, as before each first word
-    tokenizers = [tokenizer.with_prefix(space, code), tokenizer]
-    return translators.translator(folder, config, model, tokenizers, special, Translator)
+    return tokenizer.with_prefix(tokenizer.vocab[SPACE], code)  # a space, as before a first word
 
 
 def _check_dtype(folder, options):
@@ -133,48 +196,24 @@ def _is_tied(tensors, config, embedding):
     return np.array_equal(tensors[OUTPUT], tensors[embedding])
 
 
-def _table(model, embedding, is_gated, scales_output):
-    """The table of `zoo.checkpoints.mapping.assign`."""
-    scale = np.float32(model.key_dim**0.5)
-    width = model.num_heads * model.key_dim
+def _table(model, config, embedding):
+    """The table of `zoo.checkpoints.mapping.assign` for a model."""
+    table = {**TABLE, "decoder_embedding/tokens/embeddings": same(embedding)}
+    if model.activation in GATED.values():
+        table |= WITH_GATES
+    queries = model.num_heads * model.key_dim
 
-    def scaled(x):  # the queries of [in, width of all projections]
-        return np.concatenate([x[:, :width] * scale, x[:, width:]], axis=1)
+    def scaled(kernel):  # [in, queries and others]
+        factor = np.where(np.arange(kernel.shape[1]) < queries, model.key_dim**0.5, 1)
+        return kernel * factor
 
-    table = {
-        "decoder_embedding/tokens/embeddings": same(embedding),
-        "output_projection/kernel": linear(OUTPUT),
-    }
-    for coder in ("encoder", "decoder"):
-        layer = f"{coder}.block.{{i}}.layer"
-        block = f"{coder}_{{i}}"
-        attention = f"{block}/attention" if coder == "encoder" else f"{block}/self_attention"
-        ours = f"{layer}.0.SelfAttention"
-        table[f"{attention}/qkv/kernel"] = changed(
-            linear(f"{ours}.q.weight", f"{ours}.k.weight", f"{ours}.v.weight"), scaled
-        )
-        table[f"{attention}/output_projection/kernel"] = linear(f"{ours}.o.weight")
-        table[f"{attention}_norm/gamma"] = same(f"{layer}.0.layer_norm.weight")
-        first = ours.replace("{i}", "0")
-        table[f"{coder}_positions/embeddings"] = same(f"{first}.relative_attention_bias.weight")
-        table[f"{coder}_norm/gamma"] = same(f"{coder}.final_layer_norm.weight")
-        number = 1 if coder == "encoder" else 2
-        network = f"{layer}.{number}.DenseReluDense"
-        hidden = ("wi_0", "wi_1") if is_gated else ("wi",)
-        table[f"{block}/feed_forward/hidden/kernel"] = linear(
-            *(f"{network}.{name}.weight" for name in hidden)
-        )
-        table[f"{block}/feed_forward/output_projection/kernel"] = linear(f"{network}.wo.weight")
-        table[f"{block}/feed_forward_norm/gamma"] = same(f"{layer}.{number}.layer_norm.weight")
-    cross = "decoder.block.{i}.layer.1.EncDecAttention"
-    path = "decoder_{i}/cross_attention"
-    table[f"{path}/query/kernel"] = changed(linear(f"{cross}.q.weight"), scaled)
-    table[f"{path}/key_value/kernel"] = linear(f"{cross}.k.weight", f"{cross}.v.weight")
-    table[f"{path}/output_projection/kernel"] = linear(f"{cross}.o.weight")
-    table[f"{path}_norm/gamma"] = same("decoder.block.{i}.layer.1.layer_norm.weight")
-    if scales_output:
-        factor = np.float32(model.embed_dim**-0.5)
-        table["decoder_norm/gamma"] = changed(table["decoder_norm/gamma"], lambda x: x * factor)
+    for path in QUERIES:
+        table[path] = changed(table[path], scaled)
+    # T5 1.1, whose output layer is not tied, does not multiply; mT5 never does.
+    multiplies = config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
+    if config["model_type"] == "t5" and multiplies:
+        path = "decoder_norm/gamma"
+        table[path] = changed(table[path], lambda gamma: gamma * model.embed_dim**-0.5)
     return table
 
 
@@ -186,7 +225,7 @@ def _tokenizer(folder, config, vocab_size):
     tokenizer = translators.tokenizer(folder / "spiece.model")
     count = len(tokenizer.proto.pieces)
     sentinels = saved.get("extra_ids", min(100, vocab_size - count))
-    names = [f"▁<extra_id_{number}>" for number in reversed(range(sentinels))]
+    names = [f"{SPACE}<extra_id_{number}>" for number in reversed(range(sentinels))]
     tokenizer = tokenizer.with_pieces(names, vocab_size)
-    warn_unknown_tokens(folder, saved, {name.removeprefix("▁"): 0 for name in tokenizer.vocab})
+    warn_unknown_tokens(folder, saved, {name.removeprefix(SPACE): 0 for name in tokenizer.vocab})
     return tokenizer
