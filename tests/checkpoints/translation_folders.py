@@ -92,6 +92,72 @@ def write_pegasus(folder, **changed):
     return _write(folder, {**config, **changed}, norms, final_logits_bias=[1, size])
 
 
+T5_KINDS = {  # changes of config.json: T5 1.0, Flan-T5 and T5 1.1, mT5, ByT5, MADLAD-400
+    "t5": {"feed_forward_proj": "relu"},
+    "flan": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "mt5": {"model_type": "mt5", "tie_word_embeddings": False, "num_decoder_layers": 1},
+    "silu": {"feed_forward_proj": "gated-silu", "num_decoder_layers": 1},
+    "byt5": {"feed_forward_proj": "gated-gelu", "tokenizer_class": "ByT5Tokenizer"},
+    "madlad": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+}
+
+
+def write_t5(folder, kind="t5", scale=1.0, **changed):
+    """Writes a folder of T5's kin; `scale` multiplies the weights. Heads are 4 wide."""
+    lines = [line for pair in phrasebook_pairs(200) for line in pair]
+    ids = {"unk_id": 0, "bos_id": -1, "eos_id": 2, "pad_id": 1}
+    symbols = {"byte_fallback": True, "user_defined_symbols": ["<2de>", "<2es>"]}
+    if kind != "madlad":
+        ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+        symbols = {}
+    model = spm(lines, rules="nmt_nfkc", size=500, **ids, **symbols)
+    config = {"model_type": "t5", "d_model": E, "d_kv": 4, "d_ff": FF, "num_heads": 3}
+    config |= {"num_layers": 2, "num_decoder_layers": 2, "vocab_size": len(pieces(model)) + 103}
+    config |= {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
+    if kind == "madlad":
+        config |= {"decoder_start_token_id": 1, "pad_token_id": 1, "eos_token_id": 2}
+    if kind == "byt5":
+        config["vocab_size"] = 384
+    config |= {**T5_KINDS[kind], **changed}
+    if kind != "byt5":
+        (folder / "spiece.model").write_bytes(model)
+    write_json(folder / "config.json", config)
+    tensors = _t5_tensors(config, scale)
+    save_file(tensors, folder / "model.safetensors")
+    return tensors
+
+
+def _t5_tensors(config, scale):
+    shapes = {"shared.weight": [config["vocab_size"], E]}
+    if not config.get("tie_word_embeddings", True):
+        shapes["lm_head.weight"] = shapes["shared.weight"]
+    width = config["d_kv"] * config["num_heads"]
+    is_gated = config.get("feed_forward_proj", "gated-gelu").startswith("gated")
+    hidden = ("wi_0", "wi_1") if is_gated else ("wi",)
+    layers = {"encoder": ["SelfAttention"], "decoder": ["SelfAttention", "EncDecAttention"]}
+    counts = {"encoder": config["num_layers"], "decoder": config["num_decoder_layers"]}
+    norms = {}
+    for coder, attentions in layers.items():
+        norms[f"{coder}.final_layer_norm.weight"] = [E]
+        name = f"{coder}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        shapes[name] = [32, config["num_heads"]]
+        for block in range(counts[coder]):
+            prefix = f"{coder}.block.{block}.layer"
+            for number, attention in enumerate(attentions):
+                name = f"{prefix}.{number}.{attention}"
+                shapes |= {f"{name}.{letter}.weight": [width, E] for letter in "qkv"}
+                shapes[f"{name}.o.weight"] = [E, width]
+                norms[f"{prefix}.{number}.layer_norm.weight"] = [E]
+            name = f"{prefix}.{len(attentions)}.DenseReluDense"
+            shapes |= {f"{name}.{part}.weight": [FF, E] for part in hidden}
+            shapes[f"{name}.wo.weight"] = [E, FF]
+            norms[f"{prefix}.{len(attentions)}.layer_norm.weight"] = [E]
+    random = np.random.default_rng(0)
+    tensors = {n: random.normal(0, 0.5 * scale, s) for n, s in shapes.items()}
+    tensors |= {n: random.normal(1, 0.3, s) for n, s in norms.items()}
+    return {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
+
+
 def _write(folder, config, norms=(), **others):
     """Writes config.json and model.safetensors; returns the tensors."""
     config = {
