@@ -315,9 +315,8 @@ class RelativePositionTable(ConfigMixin, keras.layers.Layer):
 
     def build(self, rows_shape=None, columns_shape=None):
         rows, columns = self.shape
-        distances = (2 * rows - 1) * (2 * columns - 1)
         of_prefix = 3 if self.num_prefix_tokens else 0
-        shape = (distances + of_prefix, self.num_heads)
+        shape = ((2 * rows - 1) * (2 * columns - 1) + of_prefix, self.num_heads)
         self.embeddings = self.add_weight(shape, "zeros", name="embeddings")
 
     def call(self, rows, columns):
@@ -327,28 +326,22 @@ class RelativePositionTable(ConfigMixin, keras.layers.Layer):
         of_rows = rows[:, :, None] - rows[:, None] + grid[0] - 1  # [B, R, R], query minus key
         of_columns = columns[:, :, None] - columns[:, None] + grid[1] - 1  # [B, C, C]
         of_rows = of_rows[:, :, None, :, None] * (2 * grid[1] - 1)
-        # [B, R, C, R, C], the places in the table of each patch with each patch
-        places = of_rows + of_columns[:, None, :, None, :]
-        patches = grid[0] * grid[1]
-        places = ops.reshape(places, (-1, patches, patches))
+        places = of_rows + of_columns[:, None, :, None, :]  # [B, R, C, R, C], in the table
+        places = ops.reshape(places, (-1, grid[0] * grid[1], grid[0] * grid[1]))
         if self.num_prefix_tokens:
-            places = self._with_prefix(places, patches, ops.shape(table)[0] - 3)
+            places = self._with_prefix(places, ops.shape(table)[0] - 3)
         biases = ops.take(table, places, axis=0)  # [B, T, T, H]
         return ops.cast(ops.transpose(biases, (0, 3, 1, 2)), self.compute_dtype)
 
     def compute_output_shape(self, rows_shape, columns_shape):
-        rows = rows_shape[1]
-        columns = columns_shape[1]
-        length = None
-        if None not in (rows, columns):
-            length = self.num_prefix_tokens + rows * columns
+        length = self.num_prefix_tokens + rows_shape[1] * columns_shape[1]
         return (rows_shape[0], self.num_heads, length, length)
 
-    def _with_prefix(self, places, patches, first):
+    def _with_prefix(self, places, first):
         """Adds the prefix tokens to the places in the table: [B, N, N] to [B, T, T]."""
         count = self.num_prefix_tokens
         places = ops.pad(places, [(0, 0), (count, 0), (count, 0)])
-        is_prefix = ops.arange(count + patches) < count
+        is_prefix = ops.arange(ops.shape(places)[1]) < count
         places = ops.where(is_prefix, first + 1, places)  # of patches on the prefix
         of_prefix = ops.where(is_prefix, first + 2, first)  # on each other, and on patches
         return ops.where(is_prefix[:, None], of_prefix, places)
@@ -388,10 +381,7 @@ def _distance_weights(old, new, is_native):
 
 
 def _passed(x, points):
-    """The share in [0, 1] of each step between increasing points [n] that x [m] has passed.
-
-    It is [m, n - 1].
-    """
+    """The share of each step between increasing points [n] that x [m] has passed: [m, n - 1]."""
     points = ops.cast(points, "float32")
     return ops.clip((x[:, None] - points[:-1]) / (points[1:] - points[:-1]), 0.0, 1.0)
 

@@ -40,10 +40,9 @@ def load(folder, config, tensors, options):
     tables = [name for setting, name in TABLES.items() if config.get(setting)]
     is_absolute = bool(config.get("use_absolute_position_embeddings"))
     if is_absolute == bool(tables):
-        settings = {name: bool(config.get(name)) for name in TABLES}
         raise CheckpointError(
-            f"{folder}: use_absolute_position_embeddings={is_absolute} is not supported with "
-            f"{settings}."
+            f"{folder}: use_absolute_position_embeddings={is_absolute} is not supported with the "
+            f"tables {tables}."
         )
     if tables and size[0] != size[1]:  # transformers would exchange the sides of the tables
         raise CheckpointError(f"{folder}: image_size={config['image_size']} is not supported.")

@@ -112,9 +112,9 @@ def load(path, config, tensors, options):
     if "blocks.0.attn.q_bias" in tensors:
         names = (f"{BLOCK}attn.q_bias", None, f"{BLOCK}attn.v_bias")
         table["encoder_{i}/attention/qkv/bias"] = biases(arguments["embed_dim"], *names)
-    heads = tensors.shape(tables[0].replace("{i}", "0"), 2)[1] if tables else None
-    heads = heads or config.get("num_heads") or _num_heads(architecture, arguments)
-    arguments["num_heads"] = heads
+    arguments["num_heads"] = config.get("num_heads") or _num_heads(architecture, arguments)
+    if tables:
+        _, arguments["num_heads"] = tensors.shape(tables[0].replace("{i}", "0"), 2)
     if not options.get("num_heads", arguments["num_heads"]):
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
     is_imagenet = False
