@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 
 from tests import contracts
+from zoo.checkpoints.formats import registry
 from zoo.models import Transformer
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = ["inside_a_transformer", "adding_a_model"]
+PAGES = ["inside_a_transformer", "adding_a_model", "adding_a_format"]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -56,6 +57,7 @@ def pages(tmp_path_factory):
         (folder / "docs" / "images").mkdir(parents=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
+            patch.setattr(registry, "FORMATS", registry.FORMATS)  # a page adds one
             for code, expected in BLOCK.findall((DOCS / f"{page}.md").read_text()):
                 outputs.append((run(code, namespace), expected))
         results[page] = folder, namespace, outputs

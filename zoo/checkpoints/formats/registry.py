@@ -13,8 +13,8 @@ The module of a format offers:
 - `contents(task)`, if `zoo.save_hf` writes the format: returns {name of a file: bytes or JSON} and
   {name of a tensor: array}, or raises `CheckpointError` if the format lacks a setting of the model.
 
-To add one, such as Hugging Face's T5, write a module like `hugging_face_gpt2`, and add it to
-`FORMATS`.
+To add one, write a module like `hugging_face_gpt2`, and add it to `FORMATS`; see
+docs/adding_a_format.md.
 """
 
 from zoo.checkpoints import marian_file, marian_folder
