@@ -18,7 +18,12 @@ from PIL import Image  # noqa: E402
 
 import zoo  # noqa: E402
 from tests.checkpoints.text_folders import bert_tokenizer, gpt2_tokenizer  # noqa: E402
-from tests.checkpoints.translation_folders import write_m2m100, write_marian  # noqa: E402
+from tests.checkpoints.translation_folders import (  # noqa: E402
+    write_bart,
+    write_m2m100,
+    write_marian,
+    write_pegasus,
+)
 from tests.parity.test_text_encoders import FAMILIES, published  # noqa: E402
 from tests.parity.test_text_models import bert, gpt2, write  # noqa: E402
 from zoo.checkpoints.hugging_face_config import preprocessing  # noqa: E402
@@ -77,6 +82,9 @@ IDS = ("forced_bos_token_id", "forced_eos_token_id", "eos_token_id", "decoder_st
 LISTS = ("suppress_tokens", "begin_suppress_tokens")
 NESTED = ("bad_words_ids", "force_words_ids")
 TOKENIZERS = {"bert": "BertTokenizer", "gpt2": "GPT2Tokenizer", "marian": "MarianTokenizer"}
+MODELS = {"marian": "MarianMTModel", "gpt2": "GPT2LMHeadModel"}
+MODELS |= {"bart": "BartForConditionalGeneration"}
+TOKENIZERS |= {"bart": "BartTokenizer", "pegasus": "PegasusTokenizer"}
 TOKENIZERS |= {"m2m100": "M2M100Tokenizer"}
 TOKENIZERS |= {name: f"{name}Tokenizer" for name in FAMILIES if name != "DistilBert"}
 STARTS = ("bert", *FAMILIES)  # the encoders
@@ -89,6 +97,7 @@ IMAGE_VALUES = (True, False, 0, 2, 3, 0.1, 16, [0.1, 0.2, 0.3], [32, 24], {"shor
 IMAGE_VALUES += ({"longest_edge": 32}, {"shortest_edge": 300}, {"height": 32, "width": 24})
 # Beside the class, how a call gives and takes arrays.
 OF_CALLS = {"image_processor_type", "data_format", "input_data_format", "return_tensors", "device"}
+TRANSLATORS = {"marian": write_marian, "bart": write_bart, "pegasus": write_pegasus}
 LANGUAGES = {"m2m100": {"src_lang": "en", "tgt_lang": "es"}}
 
 
@@ -101,8 +110,8 @@ def write_folder(name, folder):
         return write(folder, gpt2(), gpt2_tokenizer())
     if name in FAMILIES:
         return write(folder, *published(name))
-    if name == "marian":
-        return write_marian(folder)
+    if name in TRANSLATORS:
+        return TRANSLATORS[name](folder)
     return write_m2m100(folder)
 
 
@@ -128,15 +137,14 @@ def generated(model, ids, settings, **forced):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["marian", "gpt2"])
+@pytest.mark.parametrize("name", ["marian", "gpt2", "bart"])
 def test_keys_of_generation_config(name, tmp_path):
     write_folder(name, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    cls = transformers.MarianMTModel if name == "marian" else transformers.GPT2LMHeadModel
-    model = cls.from_pretrained(tmp_path).eval()
-    ids = torch.tensor([[5, 6, 7, 8, config["eos_token_id"]][: 5 if name == "marian" else 4]])
+    model = getattr(transformers, MODELS[name]).from_pretrained(tmp_path).eval()
+    ids = torch.tensor([[5, 6, 7, 8, config["eos_token_id"]][: 4 if name == "gpt2" else 5]])
     base = {key: config[key] for key in config if key.endswith("_token_id")}
-    base |= {"max_length": 16, "num_beams": 2 if name == "marian" else 1}
+    base |= {"max_length": 16, "num_beams": 1 if name == "gpt2" else 2}
     path = tmp_path / "generation_config.json"
     path.write_text(json.dumps(base))
     expected = generated(model, ids, base)

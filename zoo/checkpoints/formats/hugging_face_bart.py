@@ -1,11 +1,15 @@
 """Hugging Face's folders of BART and PEGASUS (transformers: models/bart and models/pegasus)."""
 
+import keras
+import numpy as np
+
 from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints.hugging_face_config import check_settings, warn_unknown_tokens
 from zoo.checkpoints.hugging_face_tokenizers import encoder_tokenizer
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
 from zoo.layers import SinusoidalPositions
+from zoo.layers.positions import sinusoidal_positions
 from zoo.tasks.text_to_text import TextToTextGenerator
 
 MODEL_TYPES = ("bart", "pegasus")
@@ -57,6 +61,7 @@ def load(folder, config, tensors, options):
             normalize_embeddings=True,
         )
     else:
+        _check_sinusoids(tensors)
         source = target = _pegasus_tokenizer(folder, config["vocab_size"])
         model = translators.build(
             tensors,
@@ -80,6 +85,17 @@ def _check_head(folder, config):
                 f"{folder}: the model is a {name}. Of BART and PEGASUS, only models that generate "
                 "texts are supported, such as BartForConditionalGeneration."
             )
+
+
+def _check_sinusoids(tensors):
+    """Raises `CheckpointError` if positions of PEGASUS are stored, and are not what it computes."""
+    for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
+        if name not in tensors:
+            continue
+        [length, width] = tensors.shape(name, 2)
+        expected = keras.ops.convert_to_numpy(sinusoidal_positions(length, width, "halves"))
+        if not np.allclose(tensors[name].astype("float32"), expected, atol=0.01):  # in bfloat16
+            raise CheckpointError(f"{tensors.path}: {name} must have the sinusoids of PEGASUS.")
 
 
 def _pegasus_tokenizer(folder, size):

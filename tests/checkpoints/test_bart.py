@@ -1,0 +1,203 @@
+"""Folders of BART and PEGASUS: what is loaded, what is exported, and what is refused.
+
+tests/parity compares logits, tokens and summaries with the library transformers.
+"""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import zoo
+from tests.checkpoints import translation_folders
+from tests.checkpoints.test_translators import TWICE
+from tests.checkpoints.translation_folders import write_bart, write_json, write_pegasus
+from tests.deploy.conftest import caller
+from zoo.checkpoints import CheckpointError
+from zoo.errors import ExportError
+from zoo.layers import sinusoidal_positions
+from zoo.tasks.text_to_text import TextToTextGenerator
+
+WRITE = {"bart": write_bart, "pegasus": write_pegasus}
+TEXTS = ["The cat. The dog?\nA line", "", "12", "¿Café? 你好 \U0001f600", "x"]
+POSITIONS = "model.encoder.embed_positions.weight"
+
+
+def changed(folder, **tensors):
+    """Replaces tensors in a folder, or removes those that are None."""
+    path = folder / "model.safetensors"
+    found = {**load_file(path), **{name.replace("__", "."): x for name, x in tensors.items()}}
+    save_file({name: x for name, x in found.items() if x is not None}, path)
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_texts_are_read_as_a_whole(name, tmp_path):
+    WRITE[name](tmp_path)
+    with warnings.catch_warnings(action="error"):
+        generator = zoo.load(tmp_path)
+    assert type(generator) is TextToTextGenerator
+    answers = generator(TEXTS)
+    assert answers == [best.text for [best] in generator.n_best(TEXTS)]
+    assert answers[1] == "" and answers[2] != "12"
+    alignment = generator.alignment(TEXTS[0])
+    assert alignment.source[-1] == "</s>"
+    assert alignment.weights.shape == (len(alignment.target), len(alignment.source))
+
+
+def test_the_search_of_the_folder(tmp_path):
+    """That of bart-large-cnn; its summaries begin with <s>, of which nothing is seen."""
+    write_bart(tmp_path)
+    generator = zoo.load(tmp_path)
+    assert generator.special_tokens == (2, 2, 1, (0,))
+    assert generator.source_tokenizer.prefix == (0,)
+    options = {"min_length": 9, "no_repeat_ngram_size": 3, "forced_eos": True}
+    assert generator.search_options == options
+    assert (generator.beam_size, generator.length_penalty) == (4, 2.0)
+    assert (generator.max_length, generator.early_stopping) == (23, True)
+    [[best]] = generator.n_best(["the cat"])
+    assert len(generator.target_tokenizer.encode([best.text])[0]) >= 7
+    assert "<s>" not in best.text
+
+
+@pytest.mark.parametrize(
+    "old, generation, prefix",
+    [
+        ({"force_bos_token_to_be_generated": True}, None, (0,)),
+        ({"force_bos_token_to_be_generated": False}, None, ()),
+        ({"force_bos_token_to_be_generated": True}, {}, ()),
+        ({"forced_bos_token_id": 5}, None, (5,)),
+        ({"forced_bos_token_id": 5}, {"forced_bos_token_id": 6}, (6,)),
+    ],
+)
+def test_the_forced_first_token(old, generation, prefix, tmp_path):
+    """It is in generation_config.json, or in config.json, where it had another name."""
+    write_bart(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("forced_bos_token_id", "forced_eos_token_id"):
+        del config[name]
+    write_json(tmp_path / "config.json", config | old)
+    if generation is not None:
+        write_json(tmp_path / "generation_config.json", generation)
+    generator = zoo.load(tmp_path)
+    assert generator.special_tokens.prefix == prefix
+    # the default of BartConfig, but not of a generation_config.json
+    assert generator.options().forced_eos is (generation is None)
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_pieces_have_the_published_ids(name, tmp_path):
+    WRITE[name](tmp_path)
+    tokenizer = zoo.load(tmp_path).target_tokenizer
+    first = ["<s>", "<pad>", "</s>", "<unk>"]
+    if name == "pegasus":
+        first = ["<pad>", "</s>", "<mask_1>", "<mask_2>", "<unk_2>", "<unk_3>"]
+        assert [tokenizer.tokens[id] for id in (104, 105)] == ["<unk_102>", "<unk>"]
+        [ids] = tokenizer.encode(["a<n>b"])
+        assert "<n>" in tokenizer.pieces(ids) and tokenizer.decode([ids]) == ["a<n>b"]
+    assert [tokenizer.tokens[id] for id in range(len(first))] == first
+
+
+@pytest.mark.parametrize(
+    "name, architecture",
+    [("bart", f"BartFor{head}") for head in ("SequenceClassification", "QuestionAnswering")]
+    + [("pegasus", "PegasusForCausalLM")],
+)
+def test_models_with_other_heads_are_refused(name, architecture, tmp_path):
+    """Such as bart-large-mnli."""
+    WRITE[name](tmp_path, architectures=[architecture])
+    with pytest.raises(CheckpointError, match=f"the model is a {architecture}. .* generate texts"):
+        zoo.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, config, message",
+    [
+        ("bart", {"eos_token_id": 5}, "ends texts with the id 2, but eos_token_id .* is 5"),
+        ("bart", {"activation_function": "mish"}, "the activation 'mish' is not supported"),
+        ("bart", {"encoder_layers": 2}, "missing: model.encoder.layers.1.self_attn_layer_norm"),
+        ("bart", {"tie_word_embeddings": False}, "missing: lm_head.weight"),
+        ("bart", {"vocab_size": 390}, r"output_bias the shape \(401,\)"),
+        ("pegasus", {"vocab_size": 480}, "spiece.model: The id 480 is not in the vocabulary"),
+        ("pegasus", {"decoder_layers": 1}, "no place in the model: model.decoder.layers.1"),
+        ("bart", {"model_type": "pegasus"}, "must have the sinusoids of PEGASUS"),
+        ("pegasus", {"model_type": "bart"}, "contains no vocab.txt, no vocab.json"),
+    ],
+)
+def test_configs_that_do_not_fit(name, config, message, tmp_path):
+    WRITE[name](tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    write_json(tmp_path / "config.json", content | config)
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(tmp_path)
+
+
+@pytest.mark.parametrize("key, value", [("offset", 0), ("mask_token", "<x>")])
+def test_other_tokenizers_of_pegasus_are_refused(key, value, tmp_path):
+    write_pegasus(tmp_path)
+    write_json(tmp_path / "tokenizer_config.json", {key: value})
+    with pytest.raises(CheckpointError, match=f"tokenizer_config.json: {key}={value!r} is not"):
+        zoo.load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"model", TWICE])
+def test_a_broken_model_of_sentencepiece(content, tmp_path):
+    write_pegasus(tmp_path)
+    path = tmp_path / "spiece.model"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"spiece\.model"):
+        zoo.load(tmp_path)
+
+
+def test_stored_positions_of_pegasus(tmp_path):
+    """They are sinusoids, which are computed; others are an error."""
+    write_pegasus(tmp_path)
+    expected = zoo.load(tmp_path)(TEXTS)
+    table = np.array(sinusoidal_positions(64, translation_folders.E, "halves"))
+    changed(tmp_path, **{POSITIONS: table})
+    assert zoo.load(tmp_path)(TEXTS) == expected
+    changed(tmp_path, **{POSITIONS: table[::-1].copy()})
+    with pytest.raises(CheckpointError, match=f"{POSITIONS} must have the sinusoids"):
+        zoo.load(tmp_path)
+    changed(tmp_path, **{POSITIONS: table[0]})
+    with pytest.raises(CheckpointError, match=f"no tensor {POSITIONS} of 2 axes"):
+        zoo.load(tmp_path)
+
+
+def test_names_without_a_prefix(tmp_path):
+    """As in the folder of bart-base, whose file is that of a model without a head."""
+    tensors = write_bart(tmp_path)
+    changed(tmp_path, final_logits_bias=np.zeros_like(tensors["final_logits_bias"]))
+    expected = zoo.load(tmp_path)(TEXTS)
+    named = {name.removeprefix("model."): x for name, x in tensors.items()}
+    del named["final_logits_bias"]
+    save_file(named, tmp_path / "model.safetensors")
+    assert zoo.load(tmp_path)(TEXTS) == expected
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("name", WRITE)
+def test_other_dtypes(name, dtype, tmp_path):
+    WRITE[name](tmp_path)
+    targets = ["the dog", "", "x", "a", "the"]
+    expected = zoo.load(tmp_path).score(TEXTS, targets)
+    found = zoo.load(tmp_path, dtype=dtype).score(TEXTS, targets)
+    np.testing.assert_allclose(found, expected, atol=0.5, rtol=0.05)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", WRITE)
+def test_exported(name, tmp_path):
+    """Texts in, the same summaries out."""
+    (tmp_path / "model").mkdir()
+    WRITE[name](tmp_path / "model")
+    generator = zoo.load(tmp_path / "model")
+    with pytest.raises(ExportError, match="TextToTextGenerator can be exported as saved_model."):
+        zoo.export(generator, tmp_path / "other", format="ctranslate2")
+    zoo.export(generator, tmp_path / "export", n_best=2)
+    found = caller(tmp_path / "export")(texts=TEXTS)
+    for texts, answers in zip(found["translations"], generator.n_best(TEXTS, n=2)):
+        assert [text.decode() for text in texts[: len(answers)]] == [text for text, _ in answers]
