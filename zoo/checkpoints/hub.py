@@ -21,7 +21,7 @@ _METADATA = (
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
     "vocab.txt", "merges.txt", "target_vocab.json", "source.spm", "target.spm",
     "sentencepiece.bpe.model", "task.json", "metadata.json", "modules.json",
-    "?_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+    "?_Pooling/config.json", "sentence_*_config.json", "config_sentence_transformers.json",
 )  # fmt: skip
 _OPTIONAL = (  # files whose absence means something, see `not_downloaded`
     "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",

@@ -267,7 +267,7 @@ def _read_xlm_roberta(folder):
     library = tokenizers.Tokenizer(tokenizers.models.Unigram(vocab, unk_id=3))
     rules = proto.normalizer_spec.precompiled_charsmap
     if rules:
-        library.normalizer = tokenizers.normalizers.Precompiled(rules)
+        library.normalizer = _by_library(path, tokenizers.normalizers.Precompiled, rules)
     steps = [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace()]
     library.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(steps)
     return library
@@ -314,7 +314,8 @@ def _create(content, vocab, control, vocab_size):
         # No word has a space: a control token in a text is ordinary text.
         vocab = {f" {token}" if token in control else token: id for token, id in vocab.items()}
         control = [f" {token}" for token in control]
-        tokens = sorted(vocab, key=vocab.get)
+        tokens = {id: token for token, id in vocab.items()}
+        tokens = [tokens[id] for id in range(len(vocab))]
         content["model"]["vocab"] = [(token, scores.get(token, 0.0)) for token in tokens]
     else:
         content["model"]["vocab"] = vocab
