@@ -184,6 +184,15 @@ def test_sizes_are_those_of_the_paper(size, shared, count):
     assert model.count_params() + (PUBLISHED[size]["num_layers"] - 1) * layer + embeddings == count
 
 
+def test_size_of_t5():
+    """76,961,152 parameters with 32,128 tokens, counted in a model of one layer and 128 tokens."""
+    sizes = {"source_vocab_size": 128, "target_vocab_size": 128, "num_layers": 1}
+    model = zoo.transformer("t5_1.1_small", **sizes)
+    layer = model.encoder_blocks[0].count_params() + model.decoder_blocks[0].count_params()
+    others = 7 * layer + 2 * 32_000 * 512
+    assert model.count_params() + others == 76_961_152
+
+
 @pytest.mark.parametrize(
     "size, settings, message",
     [

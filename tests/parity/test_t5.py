@@ -33,7 +33,7 @@ LENGTH = 12
 def case(request, tmp_path_factory):
     """(model of transformers, generator)."""
     folder = tmp_path_factory.mktemp(request.param)
-    write_t5(folder, request.param, scale=2.0)
+    write_t5(folder, request.param)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     return model, zoo.load(folder)
 

@@ -60,6 +60,22 @@ SIZES = {
         "ff_dim": 2048,
         "decoder": "ssru",
     },
+    # T5 1.1: google-research/text-to-text-transfer-transformer, released_checkpoints.md
+    "t5_1.1_small": {
+        "embed_dim": 512,
+        "num_layers": 8,
+        "num_heads": 6,
+        "key_dim": 64,
+        "ff_dim": 1024,
+        "activation": "geglu_tanh",
+        "norm": "pre",
+        "norm_type": "rms",
+        "positions": "relative",
+        "shared": "embeddings",
+        "scale_embeddings": False,
+        "qkv_bias": False,
+        "use_bias": False,
+    },
 }
 
 
@@ -439,7 +455,7 @@ def transformer(size=None, *, source_vocab_size, target_vocab_size, **arguments)
 
     Args:
         size: "base" or "big" of the paper; "student_tiny", "student_base_memory" or
-            "student_base", the sizes of Firefox's translation models; or None.
+            "student_base", the sizes of Firefox's translation models; "t5_1.1_small"; or None.
         source_vocab_size: number of source tokens.
         target_vocab_size: number of target tokens.
         **arguments: of `zoo.models.Transformer`; they override those of the size.
