@@ -158,6 +158,17 @@ def test_older_files_of_clip(tmp_path):
     np.testing.assert_allclose(classifier.probabilities(images), expected, atol=2e-3)  # pixels
 
 
+@pytest.mark.parametrize("family", ["CLIP", "Siglip"])
+def test_files_in_bfloat16(family, tmp_path):
+    model, processor = zero_shot(tmp_path, family)
+    model.to(torch.bfloat16).save_pretrained(tmp_path)
+    images = [*models.photographs()][:2]
+    expected, inputs = probabilities(model.float(), processor, TEXTS, images)
+    pixels = inputs["pixel_values"].permute(0, 2, 3, 1).numpy()
+    found = zoo.load(tmp_path, classes=TEXTS).outputs(pixels)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
 def vision(family, task, folder, **changed):
     """A model of images only."""
     whole = "ForImage" in task

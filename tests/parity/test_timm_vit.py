@@ -255,6 +255,26 @@ def test_pixels(size, settings):
     models.assert_same_pixels(found, transform)
 
 
+@pytest.mark.parametrize("crop_mode", ["center", "squash"])
+def test_pixels_that_fill_no_patch(crop_mode, tmp_path):
+    """Those at the right and the bottom are left out, as in SigLIP's models of 384 pixels."""
+    model = published("attention pooling", img_size=30)
+    settings = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 0.8, "crop_mode": crop_mode}
+    settings |= {"input_size": (3, 30, 30), "interpolation": "bicubic"}
+    model.pretrained_cfg = {"architecture": "vit", **settings}
+    save_for_hf(model, tmp_path, model_args={"num_heads": 2})
+    encoder = zoo.load(tmp_path)
+    images = torch.tensor(models.drawn.images(30, 30)).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        expected = model(images)
+    found = encoder.model(images.permute(0, 2, 3, 1)[:, :24, :24].numpy())
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    transform = create_transform(**settings)
+    [place] = [n for n, step in enumerate(transform.transforms) if type(step) is CenterCrop]
+    transform.transforms[place] = crop(30, 30)
+    models.assert_same_pixels(encoder.preprocessing, lambda image: transform(image)[:, :24, :24])
+
+
 def crop(height, width):
     """The crop of transformers and the zoo; that of torchvision may be one pixel further.
 

@@ -1,5 +1,6 @@
 """Builds classifiers and encoders from the tensors and the metadata of Vision Transformers."""
 
+import dataclasses
 import functools
 import math
 import re
@@ -39,10 +40,22 @@ def vit_classifier(tensors, table, arguments, preprocessing, options, names=None
     elif names is None:
         names = [str(index) for index in range(math.prod(shape))]
     names, is_new_head = head_classes(tensors, names, options)
+    arguments, preprocessing = _whole_patches(arguments, preprocessing)
     model = create_vit(vit, tensors, arguments, names, options)
     assign_adapted(model, tensors, table, arguments["input_shape"], is_new_head, ignored)
     images = preprocessing.with_shape(model.input_shape)
     return ImageClassifier(model, images, names) if names else ImageEncoder(model, images)
+
+
+def _whole_patches(arguments, preprocessing):
+    """Leaves out pixels at the right and the bottom that fill no patch, as a convolution does."""
+    *size, channels = arguments["input_shape"]
+    side = arguments["patch_size"]
+    whole = tuple(pixels // side * side for pixels in size)
+    if whole == tuple(size):
+        return arguments, preprocessing
+    images = dataclasses.replace(preprocessing, image_size=whole, crop_size=tuple(size))
+    return {**arguments, "input_shape": (*whole, channels)}, images
 
 
 def create_vit(create, tensors, arguments, names, options):
@@ -142,7 +155,7 @@ def image_size(tensors, name, prefix, patch_size, size=()):
     for before in (0, prefix):
         side = math.isqrt(max(positions - before, 0)) * patch_size
         height, width = size or (side, side)
-        if height * width == (positions - before) * patch_size**2:
+        if (height // patch_size) * (width // patch_size) == positions - before > 0:
             return (height, width), before > 0
     raise _misfit(tensors, name, positions, size)
 

@@ -21,7 +21,7 @@ _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic"}  # of `tf.raw_ops.Sc
 
 @dataclasses.dataclass(frozen=True)
 class ImagePreprocessing:
-    """Resizes and crops images, and normalizes each channel.
+    """Resizes images, crops the center, and normalizes each channel.
 
     Used for training, evaluation and inference, and saved with the model.
 
@@ -35,11 +35,11 @@ class ImagePreprocessing:
             distort images. By default, the smallest size that covers `image_size`.
         interpolation: "bilinear" or "bicubic".
         antialias: whether to use an antialiasing filter when images shrink, as Pillow does.
-        crop: "center", or "corner" at the top left.
+        crop_size: (height, width) of the crop, if only its top left part of `image_size` is used.
 
     Raises:
         ValueError: if `mean` or `std` has another number of values than `channels`, a side is not
-            from 1 to 16,384 pixels, or the interpolation or crop is unknown.
+            from 1 to 16,384 pixels, or the interpolation is unknown.
     """
 
     image_size: tuple[int, int]
@@ -49,10 +49,10 @@ class ImagePreprocessing:
     resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
     antialias: bool = True
-    crop: str = "center"
+    crop_size: tuple[int, int] | None = None
 
     def __post_init__(self):
-        for name in ("image_size", "resize"):
+        for name in ("image_size", "resize", "crop_size"):
             sides = np.ravel(getattr(self, name) or 1)
             if not all(0 < side <= MAX_SIDE for side in sides):
                 raise ValueError(
@@ -69,7 +69,6 @@ class ImagePreprocessing:
                     f"Received: {name}={values}."
                 )
         check_choice("interpolation", self.interpolation, (*_KERNELS,))
-        check_choice("crop", self.crop, ("center", "corner"))
 
     def read(self, image):
         """Reads one image, resizes and crops it.
@@ -111,9 +110,7 @@ class ImagePreprocessing:
         own = tf.shape(pixels)[:2]  # height and width of the image
         resized = self._resized(tf.cast(own, tf.float64))
         scale = tf.cast(resized, tf.float32) / tf.cast(own, tf.float32)
-        shift = -tf.cast((resized - size) // 2, tf.float32)
-        if self.crop == "corner":
-            shift = tf.zeros_like(shift)
+        shift = -tf.cast((resized - self._crop_size) // 2, tf.float32)
         for axes in self._passes(own, resized):
             floats = tf.raw_ops.ScaleAndTranslate(
                 images=pixels[None],
@@ -128,15 +125,19 @@ class ImagePreprocessing:
         return pixels
 
     def _resized(self, own):
-        """The size before the crop, at least `image_size`: int32 [2]."""
+        """The size before the crop, at least that of the crop: int32 [2]."""
         if isinstance(self.resize, tuple):
             return tf.constant(self.resize)
         if self.resize is None:
-            factor = tf.reduce_max(tf.cast(self.image_size, tf.float64) / own)
+            factor = tf.reduce_max(tf.cast(self._crop_size, tf.float64) / own)
             resized = tf.cast(tf.round(own * factor), tf.int32)
         else:
             resized = tf.cast(self.resize * own / tf.reduce_min(own), tf.int32)
-        return tf.maximum(self.image_size, resized)
+        return tf.maximum(self._crop_size, resized)
+
+    @property
+    def _crop_size(self):
+        return self.crop_size or self.image_size
 
     def _passes(self, own, resized):
         """The axes that are resized in each pass, a list of bool [2].
@@ -160,6 +161,9 @@ class ImagePreprocessing:
         *image_size, channels = input_shape
         scales = [new / old for new, old in zip(image_size, self.image_size)]
         resize = self.resize
+        crop_size = self.crop_size
+        if crop_size is not None:
+            crop_size = tuple(round(side * scale) for side, scale in zip(crop_size, scales))
         if isinstance(resize, tuple):
             resize = tuple(round(side * scale) for side, scale in zip(resize, scales))
         elif resize is not None:
@@ -169,6 +173,7 @@ class ImagePreprocessing:
             image_size=tuple(image_size),
             channels=channels,
             resize=resize,
+            crop_size=crop_size,
             mean=_of_channels(self.mean, channels),
             std=_of_channels(self.std, channels),
         )

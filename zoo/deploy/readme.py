@@ -34,7 +34,7 @@ def readme(description, folder):
     return template.substitute(values, **_place(folder))
 
 
-def _image(image_size, channels, resize, interpolation, antialias, crop, **others):
+def _image(image_size, channels, resize, interpolation, antialias, crop_size, **others):
     """Values for the instructions to read an image with Pillow."""
     height, width = image_size
     if resize is None:
@@ -44,14 +44,12 @@ def _image(image_size, channels, resize, interpolation, antialias, crop, **other
         resized = f"[int(side * {resize} / min(image.size)) for side in image.size]"
     else:
         resized = f"({resize[1]}, {resize[0]})"
-    corner = f"(image.width - {width}) // 2, (image.height - {height}) // 2"
-    if crop == "corner":
-        corner = "0, 0"
+    crop_height, crop_width = crop_size or image_size
     return {
         "height": height,
         "width": width,
         "channels": channels,
-        "corner": corner,
+        "corner": f"(image.width - {crop_width}) // 2, (image.height - {crop_height}) // 2",
         "mode": "L" if channels == 1 else "RGB",
         "resized": resized,
         "filter": interpolation.upper(),

@@ -10,13 +10,7 @@ Axes: B texts, T tokens, E model width.
 import keras
 from keras import ops
 
-from zoo.layers import (
-    TokenEmbedding,
-    TransformerEncoder,
-    causal_mask,
-    normalization_layer,
-    padding_mask,
-)
+from zoo import layers
 from zoo.models.base import TransformerModel
 
 
@@ -56,7 +50,7 @@ class TextTower(TransformerModel):
         super().__init__(autocast=False, **kwargs)
         self.embed_dim = embed_dim
         self.causal = causal
-        self.encoder_embedding = TokenEmbedding(
+        self.encoder_embedding = layers.TokenEmbedding(
             vocab_size,
             embed_dim,
             positions="learned",
@@ -66,7 +60,7 @@ class TextTower(TransformerModel):
             name="encoder_embedding",
         )
         self.encoder_blocks = [
-            TransformerEncoder(
+            layers.TransformerEncoder(
                 embed_dim,
                 num_heads,
                 ff_dim,
@@ -77,8 +71,8 @@ class TextTower(TransformerModel):
             )
             for index in range(num_layers)
         ]
-        self.encoder_norm = normalization_layer(
-            "layer", epsilon, dtype=self.dtype_policy, name="encoder_norm"
+        self.encoder_norm = layers.LayerNormalization(
+            epsilon, dtype=self.dtype_policy, name="encoder_norm"
         )
         self.projection = keras.layers.Dense(
             num_features, dtype=self.dtype_policy, name="projection"
@@ -86,9 +80,9 @@ class TextTower(TransformerModel):
 
     def call(self, tokens, is_real, places):
         x = self.encoder_embedding(tokens)  # [B, T, E]
-        mask = padding_mask(is_real)
+        mask = layers.padding_mask(is_real)
         if self.causal:
-            mask = ops.logical_and(mask, causal_mask(ops.shape(tokens)[1]))
+            mask = ops.logical_and(mask, layers.causal_mask(ops.shape(tokens)[1]))
         for block in self.encoder_blocks:
             x = self.apply_block(block, x, mask=mask)
         x = ops.take_along_axis(x, places[:, None, None], axis=1)[:, 0]  # [B, E]

@@ -6,8 +6,6 @@ become the kernel of its head.
 Axes: K classes, P features.
 """
 
-import dataclasses
-
 import numpy as np
 
 from zoo.checkpoints.building import create_model
@@ -46,9 +44,9 @@ OF_IMAGES = (r"vision_model\..*", r"visual_projection\..*", *LOGITS)
 OF_TEXTS = (r"text_model\..*", r"text_projection\..*", *LOGITS)
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
 BASE |= {"intermediate_size": 3072, "image_size": 224}
-CLIP = {**BASE, "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
+CLIP = {**BASE, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5}
 CLIP_TEXT = {**CLIP, "hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048}
-SIGLIP = {**BASE, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
+SIGLIP = {**BASE, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}
 TEXTS_IN_BATCH = 64
 
 
@@ -102,32 +100,29 @@ def load(folder, config, tensors, options):
     settings = _settings(config, "vision_config", CLIP if is_clip else SIGLIP)
     tensors = _read(folder)
     is_classifier = "classifier.weight" in tensors
+    names = []
     if classes is not None:
         names = as_texts(classes)
-        if "num_classes" in options or TOKENS not in tensors:
-            raise CheckpointError(
-                f"{folder}: classes need a text encoder in the folder, and no num_classes."
-            )
-        vectors = _class_vectors(folder, config, tensors, names, is_clip)
-        tensors = _with_head(tensors, vectors, settings["hidden_size"], is_clip)
+        tensors = _with_head(folder, config, tensors, names, is_clip, options)
     elif is_classifier:
         problem = "its head reads tokens that are not normalized" if is_clip else None
         count, _ = tensors.shape("classifier.weight", 2)
         names = class_names(folder, config, count, options, problem)
-    else:
-        names = []
-        if TOKENS in tensors:
-            print(f"{folder}: for zero-shot classification, pass classes, a list of texts.")
-    arguments = _arguments(folder, settings)
-    side = settings["image_size"] // settings["patch_size"] * settings["patch_size"]
-    arguments["input_shape"] = (side, side, tensors.shape(PATCHES, 4)[1])
-    arguments["patch_size"] = settings["patch_size"]
-    arguments["normalize_embeddings"] = is_clip
-    arguments["pool"] = "cls"
+    elif TOKENS in tensors and "num_classes" not in options:
+        print(f"{folder}: for zero-shot classification, pass classes, a list of texts.")
+    side = settings["image_size"]
+    width, channels, patch_size, _ = tensors.shape(PATCHES, 4)
+    arguments = {
+        **_blocks_arguments(folder, settings),
+        "input_shape": (side, side, channels),
+        "patch_size": patch_size,
+        "normalize_embeddings": is_clip,
+        "pool": "cls",
+    }
     table = dict(IMAGES)
     ignored = OF_TEXTS
     if is_clip:
-        table["patch_embed/projection/bias"] = biases(settings["hidden_size"], None)
+        table["patch_embed/projection/bias"] = biases(width, None)
     elif is_classifier or not settings.get("vision_use_head", True):
         arguments["pool"] = "mean"
         ignored = (*OF_TEXTS, rf"{POOL}\..*")
@@ -138,7 +133,7 @@ def load(folder, config, tensors, options):
         table["representation/bias"] = biases(features, None)
         arguments["representation_dim"] = features
         arguments["representation_activation"] = "linear" if classes is None else "unit_norm"
-    images = _preprocessing(folder, settings, arguments["input_shape"])
+    images = preprocessing(folder, {"num_channels": channels}, (side, side))
     loaded = vit_classifier(tensors, table, arguments, images, options, names, ignored)
     if classes is not None and not is_clip:
         loaded.problem = "multi_label"  # as in training
@@ -153,15 +148,6 @@ def _read(folder):
     return tensors.unwrapped(PATCHES)
 
 
-def _preprocessing(folder, settings, input_shape):
-    """The image processor. Pixels at the right and the bottom that fill no patch are left out."""
-    side = settings["image_size"]
-    images = preprocessing(folder, {"num_channels": input_shape[2]}, (side, side))
-    if input_shape[0] < side and images.resize == images.image_size == (side, side):
-        return dataclasses.replace(images, image_size=input_shape[:2], crop="corner")
-    return images
-
-
 def _settings(config, name, defaults):
     """The settings of an encoder; "vision_config_dict" of older files takes precedence."""
     if config["model_type"].endswith("_vision_model"):
@@ -170,8 +156,7 @@ def _settings(config, name, defaults):
     return {**defaults, **((config.get(name) or {}) if older is None else older)}
 
 
-def _arguments(folder, settings):
-    """The arguments of the blocks."""
+def _blocks_arguments(folder, settings):
     return {
         "embed_dim": settings["hidden_size"],
         "num_layers": settings["num_hidden_layers"],
@@ -182,14 +167,21 @@ def _arguments(folder, settings):
     }
 
 
-def _with_head(tensors, vectors, width, is_clip):
+def _with_head(folder, config, tensors, classes, is_clip, options):
     """The tensors with a head whose kernel are the vectors of the classes."""
-    added = {"classifier.weight": vectors * np.exp(tensors["logit_scale"], dtype="float32")}
-    added["classifier.bias"] = np.zeros(len(vectors), "float32")
-    if not is_clip:
-        added["classifier.bias"] += tensors["logit_bias"]
-        added[PROJECTION] = np.eye(width, dtype="float32")  # SigLIP has none
-    entries = {name: (x.shape, lambda x=x: x) for name, x in added.items()}
+    if "num_classes" in options or TOKENS not in tensors:
+        raise CheckpointError(
+            f"{folder}: classes need a text encoder in the folder, and no num_classes."
+        )
+    vectors = _class_vectors(folder, config, tensors, classes, is_clip)
+    scale = np.exp(np.asarray(tensors["logit_scale"], "float32"))
+    head = {"classifier.weight": scale * vectors}
+    if is_clip:
+        head["classifier.bias"] = np.zeros(len(classes), "float32")
+    else:
+        head["classifier.bias"] = np.repeat(np.asarray(tensors["logit_bias"]), len(classes))
+        head[PROJECTION] = np.eye(vectors.shape[1], dtype="float32")  # SigLIP has none
+    entries = {name: (x.shape, lambda x=x: x) for name, x in head.items()}
     return Tensors(tensors.path, {**tensors.entries, **entries})
 
 
@@ -202,6 +194,7 @@ def _class_vectors(folder, config, tensors, classes, is_clip):
     tokens, is_real = encode_texts(folder, classes, limit, kind, fills=not is_clip)
     if tokens.max() >= vocab_size:
         raise CheckpointError(f"{folder}: the tokenizer has more tokens than the text encoder.")
+    places = np.full(len(tokens), tokens.shape[1] - 1)
     table = dict(TEXTS)
     if is_clip:
         features, _ = tensors.shape("text_projection.weight", 2)
@@ -212,8 +205,11 @@ def _class_vectors(folder, config, tensors, classes, is_clip):
         places = tokens.argmax(axis=1) if end == 2 else (tokens == end).argmax(axis=1)
     else:
         [features] = tensors.shape("text_model.head.bias", 1)
-        places = np.full(len(tokens), tokens.shape[1] - 1)
-    arguments = {**_arguments(folder, settings), "vocab_size": vocab_size, "max_length": limit}
+    arguments = {
+        **_blocks_arguments(folder, settings),
+        "vocab_size": vocab_size,
+        "max_length": limit,
+    }
     arguments |= {"num_features": features, "causal": is_clip, "dtype": "float32"}
     encoder = create_model(TextTower, tensors, arguments, {})
     encoder.build()
