@@ -1,6 +1,7 @@
 """What is far larger than its file is refused before it is unpacked or built."""
 
 import contextlib
+import functools
 import gzip
 import json
 import zipfile
@@ -48,7 +49,9 @@ def small_limit(monkeypatch):
 ZEROS = bytes(100_000_000)
 
 
-@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize(
+    "make", [*KINDS, functools.partial(small_classifier, positions="relative_table")]
+)
 def test_a_run_with_a_config_of_a_huge_model(make, tmp_path, monkeypatch):
     make().save(tmp_path)
     with zipfile.ZipFile(tmp_path / "model.keras") as archive:

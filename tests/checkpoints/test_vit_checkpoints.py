@@ -356,6 +356,18 @@ def test_a_run_takes_the_options_of_published_weights(tmp_path, capsys):
         zoo.load(tmp_path / "run", depth=3)
 
 
+def test_a_run_with_tables_of_biases_takes_another_image_size(tmp_path):
+    """Resized at loading as those of the published file, and as by the model for larger images."""
+    save_file(drawn.tensors(TIMM["BEiT"]["shapes"]), tmp_path / "beit.safetensors")
+    published = zoo.load(tmp_path / "beit.safetensors")
+    published.save(tmp_path / "run")
+    images = drawn.images(48, 64)
+    expected = published.model(images)
+    for path in (tmp_path / "beit.safetensors", tmp_path / "run"):
+        found = zoo.load(path, input_shape=(48, 64)).model(images)
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize(
     "settings, message",
     [
