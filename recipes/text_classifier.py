@@ -1,14 +1,17 @@
-"""Trains a text classifier from scratch, on a built-in set, TensorFlow Datasets or your own texts.
+"""Trains a text classifier, from scratch or from published weights, on texts and their labels.
 
-The model is an encoder as in Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional
-Transformers for Language Understanding", of a small size and without pre-training.
+From scratch, the model is an encoder as in Devlin et al. 2018, "BERT: Pre-training of Deep
+Bidirectional Transformers for Language Understanding", of a small size and without pre-training.
 
     python recipes/text_classifier.py --dataset phrasebook       # built in, kinds of sentences
     python recipes/text_classifier.py --tsv reviews.tsv          # a line: label, tab, text
     python recipes/text_classifier.py --tsv topics.tsv --label-separator "|"     # label|label, ...
     python recipes/text_classifier.py --dataset imdb_reviews     # TensorFlow Datasets
     python recipes/text_classifier.py --dataset ag_news_subset --max-length 128
+    python recipes/text_classifier.py --weights hf://FacebookAI/roberta-base --tsv reviews.tsv
 
+With `--weights`, the tokenizer and the architecture are those of the weights, and the defaults are
+those of `FINE_TUNING` below.
 On two CPU cores: 99 % of the phrasebook's sentences in half a minute.
 """
 
@@ -28,6 +31,7 @@ from zoo.errors import UserError
 from zoo.tasks.classifier import TextClassifier
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.sentencepiece import train_tokenizer
+from zoo.training.fine_tuning import load_weights
 from zoo.training.losses import (
     ClassWeighted,
     SmoothedCrossEntropy,
@@ -44,6 +48,7 @@ from zoo.training.settings import (
     Precision,
     RunSettings,
     TokenizerKind,
+    flags,
     report_invalid_settings,
 )
 
@@ -52,22 +57,25 @@ from zoo.training.settings import (
 class Config(RunSettings):
     """Hyperparameters of the recipe; ``--help`` describes each of them."""
 
-    tokenizer: TokenizerKind = "bpe"
-    vocab_size: int = 10_000
-    normalization: Normalization = "nmt_nfkc"
+    weights: str | None = None
+    """Published weights of BERT or one of its kin to fine-tune, see docs/checkpoints.md."""
+
+    tokenizer: TokenizerKind | None = "bpe"
+    vocab_size: int | None = 10_000
+    normalization: Normalization | None = "nmt_nfkc"
     max_length: int = 256
     """Maximum length of a text in tokens; longer texts are truncated."""
 
-    embed_dim: int = 128
-    num_heads: int = 4
-    num_layers: int = 2
-    ff_dim: int = 256
+    embed_dim: int | None = 128
+    num_heads: int | None = 4
+    num_layers: int | None = 2
+    ff_dim: int | None = 256
     dropout: float = 0.2  # BERT has 0.1; without pre-training, more is needed
     attention_dropout: float = 0.0
-    norm: Literal["pre", "post"] = "pre"
-    activation: Literal["relu", "gelu", "silu"] = "gelu"
-    positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"
-    pool: Literal["cls", "mean"] = "mean"
+    norm: Literal["pre", "post"] | None = "pre"
+    activation: Literal["relu", "gelu", "silu"] | None = "gelu"
+    positions: Literal["learned", "sinusoidal", "relative", "rotary"] | None = "learned"
+    pool: Literal["cls", "mean"] | None = "mean"
 
     precision: Precision = "auto"
     accumulation: Accumulation = "auto"
@@ -97,6 +105,12 @@ class Config(RunSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        given = [name for name in MODEL_SETTINGS if getattr(self, name) is not None]
+        if self.weights and given:
+            raise UserError(
+                f"The model in {self.weights} has its own tokenizer and architecture. "
+                f"Remove {flags(*given)}."
+            )
         if self.label_separator == "" or (self.label_separator and not self.tsv):
             raise UserError("--label-separator must be a character, such as |, and needs --tsv.")
         if self.label_separator and self.class_weights:
@@ -122,6 +136,20 @@ class Config(RunSettings):
         return pathlib.Path(self.tsv).stem if self.tsv else self.dataset.replace("/", "_")
 
 
+# Settings that `--weights` determines
+MODEL_SETTINGS = (
+    "tokenizer",
+    "vocab_size",
+    "normalization",
+    "embed_dim",
+    "num_heads",
+    "num_layers",
+    "ff_dim",
+    "norm",
+    "activation",
+    "positions",
+    "pool",
+)
 PHRASEBOOK = Config(
     dataset="phrasebook",
     precision="float32",
@@ -133,25 +161,35 @@ PHRASEBOOK = Config(
     epochs=8,
     tokens_per_batch=2048,
 )
+FINE_TUNING = Config(
+    **dict.fromkeys(MODEL_SETTINGS),  # None: as in the weights
+    dropout=0.1,
+    attention_dropout=0.1,
+    epochs=3,
+    tokens_per_batch=4096,
+    learning_rate=3e-5,
+    ema_momentum=0.9,  # the mean of about 10 steps
+)
 
 
 def main(config):
     run = Run(config, name=f"text_{config.data_name}")
     data = load_texts(config)
-    tokenizer = train_tokenizer(
-        data.train.texts, config.tokenizer, config.vocab_size, config.normalization
-    )
-    train = EncodedTexts(data.train, tokenizer, config.max_length)
-    valid = EncodedTexts(data.valid, tokenizer, config.max_length)
+    with run.scope():
+        classifier = pretrained(config, data) if config.weights else new_classifier(config, data)
+        model = classifier.model
+    tokenizer = classifier.tokenizer
+    max_length = min(config.max_length, model.max_length)
+    train = EncodedTexts(data.train, tokenizer, max_length, classifier.special_tokens)
+    valid = EncodedTexts(data.valid, tokenizer, max_length, classifier.special_tokens)
     if train.truncated:
-        note = f"Training texts truncated to {config.max_length} tokens: {train.truncated:,}."
+        note = f"Training texts truncated to {max_length} tokens: {train.truncated:,}."
         data = data._replace(notes=(*data.notes, note))
     if run.is_chief:
         for note in data.notes:
             print(note)
     steps = token_batches.steps_per_epoch(train, config.tokens_per_batch)
     with run.scope():
-        model = build_model(config, tokenizer.vocab_size, len(data.class_names))
         optimizer = build_optimizer(config, config.epochs * steps)
         loss, accuracy = objective(config, data)
 
@@ -161,9 +199,12 @@ def main(config):
         )
 
     def finish(folder, trained):
-        classifier = TextClassifier(trained, tokenizer, data.class_names, problem=config.problem)
+        classifier.model = trained  # on one device
         finish_text_classifier(folder, classifier, data, train)
 
+    identity = {}
+    if config.weights:
+        identity["model of weights"] = fingerprint(model, classifier.description())
     checksum_of_data = fingerprint(data.train.texts, data.train.labels.tolist(), data.class_names)
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     run.train(
@@ -177,6 +218,7 @@ def main(config):
         loss=loss,
         weighted_metrics=[accuracy],
         identity={
+            **identity,
             "checksum of the tokenizer": checksum(tokenizer),
             "data": f"{len(train):,} texts, checksum {checksum_of_data}",
         },
@@ -202,6 +244,36 @@ def objective(config, data):
     if config.class_weights:
         loss = ClassWeighted(loss, balanced_class_weights(data.train.labels, len(data.class_names)))
     return loss, keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+
+
+def new_classifier(config, data):
+    """A classifier with random weights, whose tokenizer is trained on the training texts."""
+    missing = [name for name in MODEL_SETTINGS if getattr(config, name) is None]
+    if missing:
+        raise UserError(f"Without --weights, a value is needed: {flags(*missing)}.")
+    tokenizer = train_tokenizer(
+        data.train.texts, config.tokenizer, config.vocab_size, config.normalization
+    )
+    model = build_model(config, tokenizer.vocab_size, len(data.class_names))
+    return TextClassifier(model, tokenizer, data.class_names, problem=config.problem)
+
+
+def pretrained(config, data):
+    """The model of `--weights`, with a head of zeros."""
+    classifier = load_weights(
+        config.weights,
+        dtype=keras.config.dtype_policy().name,
+        num_classes=len(data.class_names),
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+    )
+    if not isinstance(classifier, TextClassifier):
+        raise UserError(f"--weights {config.weights} is not a model that classifies texts.")
+    for variable in classifier.model.head.weights:
+        variable.assign(keras.ops.zeros_like(variable))
+    classifier.class_names = data.class_names
+    classifier.problem = config.problem
+    return classifier
 
 
 @report_invalid_settings()
@@ -233,4 +305,6 @@ def build_optimizer(config, total_steps):
 
 
 if __name__ == "__main__":
-    run_recipe(main, Config, {"phrasebook": PHRASEBOOK}, __doc__)
+    # the default values with `--dataset phrasebook`, and those with the flag `--weights`
+    presets = {"phrasebook": PHRASEBOOK, "--weights": FINE_TUNING}
+    run_recipe(main, Config, presets, __doc__)

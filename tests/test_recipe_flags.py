@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+from tests.checkpoints.test_text_checkpoints import folder_of
 from tests.checkpoints.translation_folders import write_m2m100
 from tests.data.prepared import prepare
 from tests.deploy.small_models import small_classifier
@@ -128,6 +129,8 @@ def files(tmp_path_factory):
         paths[name] = folder / name
         paths[name].mkdir()
         write_m2m100(paths[name], **({"d_model": 8} if name == "m2m" else {"encoder_layers": 1}))
+    for name in ("roberta", "distilbert"):
+        paths[name] = folder_of(folder, name).rename(folder / name)
     for name in ("prepared", "prepared2"):
         paths[name] = folder / name
         write_prepared(paths[name], sentences["source"], sentences["target"], len(name))
@@ -184,7 +187,9 @@ def of_files(name, files):
         return {"text": ({}, {"text": (files["target"],)}), "dataset": None}  # one choice
     if name == "text_classifier":
         tfds_set = {"tsv": None, "dataset": "texts1", "data_dir": files["prepared"]}
+        model = dataclasses.asdict(recipe(name).FINE_TUNING) | {"tsv": files["labeled"]}
         return {
+            "weights": (model | {"weights": files["roberta"]}, {"weights": files["distilbert"]}),
             "tsv": ({}, {"tsv": files["several"]}),
             "label_separator": ({"tsv": files["several"]}, {"label_separator": "|"}),
             "dataset": (tfds_set, {"dataset": "texts2"}),

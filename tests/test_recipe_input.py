@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.checkpoints.test_text_checkpoints import folder_of
 from tests.checkpoints.translation_folders import write_marian
 from tests.conftest import ROOT
 from tests.deploy.small_models import small_text_classifier
@@ -22,6 +23,7 @@ GOOD = {  # recipe and its defaults
     "translate Config": {**SMALL, "vocab_size": 400},
     "translate FINE_TUNING": {"weights": "{marian}", "tsv": "{pairs}"},
     "text_classifier Config": {**SMALL, "vocab_size": 400},
+    "text_classifier FINE_TUNING": {"weights": "{roberta}", "tsv": "{sentences}"},
     "causal_lm Config": {},
 }
 BAD = {
@@ -65,6 +67,13 @@ BAD = {
         ({"tsv": "{sentences}", "label_separator": ""}, "--label-separator must be a character"),
         ({"dataset": "imdb_reviews", "data_dir": "nowhere"}, "no folder nowhere"),
     ],
+    "text_classifier FINE_TUNING": [
+        ({"num_layers": 2, "norm": "pre"}, "has its own tokenizer.* Remove --num-layers, --norm"),
+        ({"weights": None}, "Without --weights, a value is needed: --tokenizer, --vocab-size, "),
+        ({"weights": "nowhere"}, "There is no file or folder nowhere"),
+        ({"weights": "{digits}"}, "is not a model that classifies texts"),
+        ({"weights": "{marian}"}, "num_classes is not an option of this model"),
+    ],
     "causal_lm Config": [
         ({"text": ("no_such_file.txt",)}, "The file no_such_file.txt cannot be read"),
         ({"text": ("README.md",), "batch_size": 10000}, "too few for a batch of 10000"),
@@ -82,7 +91,8 @@ def paths(tmp_path_factory, digits_run, phrasebook_part, sentences_part):
             (folder / name / image).touch()
     write_marian(folder / "marian")
     small_text_classifier().save(folder / "texts")
-    names = {name: folder / name for name in ("images", "marian", "texts")}
+    folder_of(folder, "roberta").rename(folder / "roberta")
+    names = {name: folder / name for name in ("images", "marian", "texts", "roberta")}
     return {**names, "digits": digits_run[1], "pairs": phrasebook_part, "sentences": sentences_part}
 
 

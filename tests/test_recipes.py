@@ -18,6 +18,7 @@ from PIL import Image
 from sklearn.metrics import average_precision_score, f1_score, log_loss
 
 import zoo
+from tests.checkpoints.test_text_checkpoints import folder_of
 from tests.conftest import run_recipe
 from tests.interrupted import RUNS
 from zoo.errors import DataError, UserError
@@ -164,6 +165,32 @@ def test_a_text_classifier_of_several_labels(sentences_part, tmp_path):
     assert metrics["test_loss"] == pytest.approx(
         log_loss(labels.ravel(), probabilities.ravel()), abs=1e-4
     )
+
+
+def test_fine_tuning_of_a_text_classifier(tmp_path):
+    """The run has the tokenizer and the special tokens of the weights, and a new head."""
+    published = folder_of(tmp_path, "roberta")
+    lines = [f"{'ab'[n % 2]}\t{['the cat', 'a book'][n % 2]} {n}\n" for n in range(300)]
+    (tmp_path / "texts.tsv").write_text("".join(lines))
+    module = recipe("text_classifier")
+    config = dataclasses.replace(
+        module.FINE_TUNING,
+        weights=str(published),
+        tsv=str(tmp_path / "texts.tsv"),
+        epochs=2,
+        learning_rate=5e-3,
+        tokens_per_batch=300,
+        dropout=0.0,
+        out=str(tmp_path / "run"),
+    )
+    module.main(config)
+    before = zoo.load(published)
+    after = zoo.load(tmp_path / "run")
+    assert after.tokenizer == before.tokenizer and after.special_tokens == before.special_tokens
+    assert after.class_names == ["a", "b"] and after.model.dropout == 0.0
+    assert after.model.max_length == before.model.max_length == 32 < config.max_length
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["test_accuracy"] > 0.9
 
 
 def test_the_metrics_of_a_language_model_are_those_of_the_saved_model(numbers_run):

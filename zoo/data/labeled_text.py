@@ -141,13 +141,15 @@ class EncodedTexts(TokenExamples):
         tokenizer: see `zoo.tasks.classifier.TextClassifier`.
         max_length: maximum number of tokens of a text, including control ids; longer texts are
             truncated.
+        special: `zoo.decoding.SpecialTokens`.
 
     Attributes:
         truncated: number of texts that were truncated.
     """
 
-    def __init__(self, texts, tokenizer, max_length):
-        rows = encode(tokenizer, texts.texts, math.inf, SPECIAL_TOKENS.end, [SPECIAL_TOKENS.start])
+    def __init__(self, texts, tokenizer, max_length, special=SPECIAL_TOKENS):
+        rows = encode(tokenizer, texts.texts, math.inf, special.end, [special.start])
+        self._pad = special.pad
         self.truncated = sum(len(row) > max_length for row in rows)
         self._labels = texts.labels
         sequences = Sequences.concatenated([truncated(row, max_length) for row in rows])
@@ -165,4 +167,4 @@ class EncodedTexts(TokenExamples):
         labels[:count] = self._labels[numbers]
         weights = np.zeros(shape[0], np.float32)
         weights[:count] = 1
-        return self.sequences.padded(numbers, shape), labels, weights
+        return self.sequences.padded(numbers, shape, self._pad), labels, weights

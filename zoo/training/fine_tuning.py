@@ -51,7 +51,7 @@ def pretrained_classifier(
     }
     if image_size is not None:
         options["input_shape"] = (image_size, image_size)
-    classifier = _load(path, **options)
+    classifier = load_weights(path, **options)
     if random:
         model = classifier.model
         classifier.model = type(model).from_config(model.get_config())
@@ -87,7 +87,7 @@ def pretrained_translator(
     """
     languages = {"src_lang": src_lang, "tgt_lang": tgt_lang}
     given = {name: language for name, language in languages.items() if language is not None}
-    translator = _load(path, **given)
+    translator = load_weights(path, **given)
     if not isinstance(translator, Translator):
         raise UserError(f"--weights {path} is not a translation model.")
     translator.model = copy_model(
@@ -103,7 +103,8 @@ def pretrained_translator(
     return translator
 
 
-def _load(path, **options):
+def load_weights(path, **options):
+    """`zoo.load`, whose errors name the flag ``--weights``."""
     try:
         return load(path, **options)
     except (UserError, FileNotFoundError) as error:
