@@ -162,6 +162,18 @@ def _special_tokens(folder, config, names, vocab):
     )
 
 
+def unigram(folder, vocab_size):
+    """Returns T5's tokenizer in tokenizer.json. For `vocab_size` see `byte_level_bpe`."""
+    config = tokenizer_settings(folder)
+    content = _content(folder, *_READERS)
+    kind = content["model"]["type"]
+    if kind != "Unigram":
+        raise CheckpointError(f"{folder}: T5's tokenizer must be Unigram. Received: {kind}.")
+    names = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    vocab, control = _with_control(folder, content, config, names)
+    return _create(content, vocab, control, vocab_size)
+
+
 def utf8_bytes(control, vocab_size):
     """Returns a tokenizer of `control` tokens, then the 256 bytes, then ids that are not used."""
     tokenizers = needed("tokenizers")

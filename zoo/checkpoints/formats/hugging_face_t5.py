@@ -13,7 +13,7 @@ import numpy as np
 from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints.building import create_model
 from zoo.checkpoints.hugging_face_config import activation, check_settings, warn_unknown_tokens
-from zoo.checkpoints.hugging_face_tokenizers import utf8_bytes
+from zoo.checkpoints.hugging_face_tokenizers import unigram, utf8_bytes
 from zoo.checkpoints.mapping import assign, changed, linear, same
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
@@ -222,7 +222,10 @@ def _tokenizer(folder, config, vocab_size):
     saved = translators.tokenizer_settings(folder)
     if _BYTES in (saved.get("tokenizer_class"), config.get("tokenizer_class")):
         return utf8_bytes(CONTROL, vocab_size)
-    tokenizer = translators.tokenizer(folder / "spiece.model")
+    path = folder / "spiece.model"
+    if not path.is_file() and (folder / "tokenizer.json").is_file():
+        return unigram(folder, vocab_size)
+    tokenizer = translators.tokenizer(path)
     count = len(tokenizer.proto.pieces)
     sentinels = saved.get("extra_ids", min(100, vocab_size - count))
     names = [f"{SPACE}<extra_id_{number}>" for number in reversed(range(sentinels))]
