@@ -251,7 +251,8 @@ def main(config):
         else:
             translator, data = new_translator(config, run)
         model = translator.model
-        translator.keep_numbers = keeps_numbers(data.test)
+        if translator.splits_sentences:  # not for summaries and other texts
+            translator.keep_numbers = keeps_numbers(data.test)
         optimizer = build_optimizer(config, model)
         accuracy = token_accuracy()
     references = [reference for _, reference in data.test]

@@ -8,28 +8,18 @@ import warnings
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 import zoo
-from tests.checkpoints import translation_folders
 from tests.checkpoints.test_translators import TWICE
 from tests.checkpoints.translation_folders import write_bart, write_json, write_pegasus
 from tests.deploy.conftest import caller
 from zoo.checkpoints import CheckpointError
 from zoo.errors import ExportError
-from zoo.layers import sinusoidal_positions
 from zoo.tasks.text_to_text import TextToTextGenerator
 
 WRITE = {"bart": write_bart, "pegasus": write_pegasus}
 TEXTS = ["The cat. The dog?\nA line", "", "12", "¿Café? 你好 \U0001f600", "x"]
-POSITIONS = "model.encoder.embed_positions.weight"
-
-
-def changed(folder, **tensors):
-    """Replaces tensors in a folder, or removes those that are None."""
-    path = folder / "model.safetensors"
-    found = {**load_file(path), **{name.replace("__", "."): x for name, x in tensors.items()}}
-    save_file({name: x for name, x in found.items() if x is not None}, path)
 
 
 @pytest.mark.parametrize("name", WRITE)
@@ -114,15 +104,15 @@ def test_models_with_other_heads_are_refused(name, architecture, tmp_path):
 @pytest.mark.parametrize(
     "name, config, message",
     [
-        ("bart", {"eos_token_id": 5}, "ends texts with the id 2, but eos_token_id .* is 5"),
+        ("bart", {"eos_token_id": 5}, "ends texts with the id 2, but eos_token_id in .* is 5"),
         ("bart", {"activation_function": "mish"}, "the activation 'mish' is not supported"),
         ("bart", {"encoder_layers": 2}, "missing: model.encoder.layers.1.self_attn_layer_norm"),
         ("bart", {"tie_word_embeddings": False}, "missing: lm_head.weight"),
         ("bart", {"vocab_size": 390}, r"output_bias the shape \(401,\)"),
-        ("pegasus", {"vocab_size": 480}, "spiece.model: The id 480 is not in the vocabulary"),
+        ("pegasus", {"vocab_size": 480}, r"output_bias the shape \(503,\)"),
         ("pegasus", {"decoder_layers": 1}, "no place in the model: model.decoder.layers.1"),
-        ("bart", {"model_type": "pegasus"}, "must have the sinusoids of PEGASUS"),
-        ("pegasus", {"model_type": "bart"}, "contains no vocab.txt, no vocab.json"),
+        ("bart", {"model_type": "pegasus"}, "missing: model.encoder.layer_norm.weight"),
+        ("pegasus", {"model_type": "bart"}, "missing: model.decoder.embed_positions.weight"),
     ],
 )
 def test_configs_that_do_not_fit(name, config, message, tmp_path):
@@ -152,33 +142,20 @@ def test_a_broken_model_of_sentencepiece(content, tmp_path):
         zoo.load(tmp_path)
 
 
-def test_stored_positions_of_pegasus(tmp_path):
-    """They are sinusoids, which are computed; others are an error."""
-    write_pegasus(tmp_path)
-    expected = zoo.load(tmp_path)(TEXTS)
-    table = np.array(sinusoidal_positions(64, translation_folders.E, "halves"))
-    changed(tmp_path, **{POSITIONS: table})
-    assert zoo.load(tmp_path)(TEXTS) == expected
-    changed(tmp_path, **{POSITIONS: table[::-1].copy()})
-    with pytest.raises(CheckpointError, match=f"{POSITIONS} must have the sinusoids"):
-        zoo.load(tmp_path)
-    changed(tmp_path, **{POSITIONS: table[0]})
-    with pytest.raises(CheckpointError, match=f"no tensor {POSITIONS} of 2 axes"):
-        zoo.load(tmp_path)
-
-
 def test_names_without_a_prefix(tmp_path):
     """As in the folder of bart-base, whose file is that of a model without a head."""
     tensors = write_bart(tmp_path)
-    changed(tmp_path, final_logits_bias=np.zeros_like(tensors["final_logits_bias"]))
-    expected = zoo.load(tmp_path)(TEXTS)
-    named = {name.removeprefix("model."): x for name, x in tensors.items()}
-    del named["final_logits_bias"]
+    expected = {weight.path: weight for weight in zoo.load(tmp_path).model.weights}
+    del tensors["final_logits_bias"]
+    named = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
     save_file(named, tmp_path / "model.safetensors")
-    assert zoo.load(tmp_path)(TEXTS) == expected
+    found = zoo.load(tmp_path).model.weights
+    assert len(found) == len(expected) - 1
+    for weight in found:
+        np.testing.assert_array_equal(weight, expected[weight.path], err_msg=weight.path)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("int8", marks=pytest.mark.ci)])
 @pytest.mark.parametrize("name", WRITE)
 def test_other_dtypes(name, dtype, tmp_path):
     WRITE[name](tmp_path)
