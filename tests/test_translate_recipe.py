@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import zoo
-from tests.checkpoints.translation_folders import write_marian
+from tests.checkpoints.translation_folders import write_bart, write_marian
 from tests.test_recipes import recipe
 from zoo.data import parallel_text, tables, tokenized_corpus
+from zoo.data.phrasebook import phrasebook_pairs
 from zoo.errors import UserError
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
@@ -177,6 +178,29 @@ def test_fine_tuning(published, tmp_path):
     zoo.save_hf(after, tmp_path / "hf")
     for one, other in zip(zoo.load(tmp_path / "hf").model.weights, after.model.weights):
         np.testing.assert_array_equal(one, other, err_msg=one.path)
+
+
+@pytest.mark.ci
+def test_fine_tuning_of_summaries(tmp_path):
+    """A TSV of texts and summaries; the run is of the same kind as its weights."""
+    (tmp_path / "bart").mkdir()
+    write_bart(tmp_path / "bart")
+    pairs = phrasebook_pairs(120)
+    lines = [f"{one} {other}\t{one}" for (one, _), (other, _) in zip(pairs, pairs[1:])]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines))
+    config = dataclasses.replace(
+        translate.FINE_TUNING,
+        weights=str(tmp_path / "bart"),
+        tsv=str(tmp_path / "pairs.tsv"),
+        epochs=1,
+        out=str(tmp_path / "run"),
+    )
+    translate.main(config)
+    before = zoo.load(tmp_path / "bart")
+    after = zoo.load(tmp_path / "run")
+    assert type(after) is type(before) and not after.keep_numbers
+    assert after.description() == before.description()
+    assert after.source_tokenizer == before.source_tokenizer
 
 
 def test_a_run_is_not_resumed_with_another_vocabulary(published, corpus, tmp_path, monkeypatch):
