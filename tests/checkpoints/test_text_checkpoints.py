@@ -72,6 +72,19 @@ def test_outputs(kind, tmp_path):
     np.testing.assert_allclose(outputs, golden["outputs"], atol=TOLERANCE)
 
 
+def test_an_older_file_of_roberta(tmp_path):
+    """It also has a pooler, which the head does not use, and the numbers of the positions."""
+    folder = folder_of(tmp_path, "roberta")
+    expected = zoo.load(folder).model.get_weights()
+    tensors = drawn.tensors(KINDS["roberta"]["shapes"])
+    tensors["roberta.pooler.dense.weight"] = np.ones((24, 24), "float32")
+    tensors["roberta.pooler.dense.bias"] = np.ones(24, "float32")
+    tensors["roberta.embeddings.position_ids"] = np.arange(34)[None]
+    save_file(tensors, folder / "model.safetensors")
+    for found, weights in zip(zoo.load(folder).model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(found, weights)
+
+
 def test_a_new_head(loaded, capsys):
     classifier = zoo.load(loaded["bert"][0], num_classes=2, dropout=0.0)
     assert "the classification head is new" in capsys.readouterr().out

@@ -46,7 +46,7 @@ _BERT_SETTINGS = {  # of folders with vocab.txt
     "word_tokenizer_type": "basic",
     "do_basic_tokenize": True,
 }
-_XLM_ROBERTA_CLASSES = ("XLMRobertaTokenizer", "XLMRobertaTokenizerFast")
+_XLM_ROBERTA_SETTINGS = {"tokenizer_class": ("XLMRobertaTokenizer", "XLMRobertaTokenizerFast")}
 
 
 def byte_level_bpe(folder, vocab_size):
@@ -265,8 +265,7 @@ def _read_xlm_roberta(folder):
     """A `tokenizers.Tokenizer` of sentencepiece.bpe.model, whose ids are those of fairseq."""
     tokenizers = needed("tokenizers")
     settings = tokenizer_settings(folder)
-    supported = {"tokenizer_class": _XLM_ROBERTA_CLASSES}
-    check_settings(folder / "tokenizer_config.json", settings, supported)
+    check_settings(folder / "tokenizer_config.json", settings, _XLM_ROBERTA_SETTINGS)
     path = folder / _SPM
     proto = _by_library(path, SentencePieceTokenizer, path.read_bytes()).proto
     pieces = proto.pieces[3:]  # after <unk>, <s> and </s>

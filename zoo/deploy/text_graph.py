@@ -175,11 +175,7 @@ class ByteLevelPieces(tf.Module):
 
 
 class UnigramPieces(tf.Module):
-    """XLM-RoBERTa's tokenizer: string [B] to ragged ids [B, None], by the library SentencePiece.
-
-    It normalizes some sequences of accents in another way than the library `tokenizers`, and sums
-    scores in float32, which may decide between segmentations of the same score.
-    """
+    """XLM-RoBERTa's tokenizer: string [B] to ragged ids [B, None], by the library SentencePiece."""
 
     def __init__(self, tokenizer):
         super().__init__()

@@ -82,13 +82,9 @@ def load_encoder(
 ):
     """Loads a classifier or an encoder.
 
-    Args:
-        folder, config, tensors, options: see `zoo.checkpoints.formats.registry`.
-        arguments: arguments of `zoo.text_classifier`, from the config.
-        table: entries of the blocks and of the normalization of the embeddings; see
-            `zoo.checkpoints.mapping`.
-        pooler, head: names of the dense layer before the head, and of the head, in a classifier.
-        first_position: number of positions in the file that are not used.
+    `arguments` are those that the config gives; `table` has the entries of the blocks, and of the
+    types and the normalization of the embeddings. `pooler` and `head` are the names of the dense
+    layers. Positions before `first_position` are not used.
     """
     check_settings(folder / "config.json", config, FIXED)
     tensors = tensors.renamed(_renamed)
