@@ -3,19 +3,14 @@
 import re
 
 from zoo.checkpoints.formats import hugging_face_vit
-from zoo.checkpoints.formats.hugging_face_vit import ANCHOR, BLOCK, POSITIONS, QKV, VIT
-from zoo.checkpoints.hugging_face_config import (
-    activation,
-    class_names,
-    patch_side,
-    preprocessing,
-    sides,
-)
+from zoo.checkpoints.formats.hugging_face_vit import BLOCK, POSITIONS, QKV, VIT
+from zoo.checkpoints.hugging_face_config import class_names, preprocessing
 from zoo.checkpoints.mapping import Source, biases, norm, same
 from zoo.checkpoints.vision_transformer import image_size, table_size, vit_classifier
 from zoo.errors import CheckpointError
 
 MODEL_TYPES = ("beit", "data2vec-vision")
+ANCHOR = hugging_face_vit.ANCHOR
 IGNORED = (r"embeddings\.mask_token",)
 TABLE = "relative_position_bias.relative_position_bias_table"
 TABLES = {  # names in config.json and in the file
@@ -33,28 +28,25 @@ BEIT = {
 def load(folder, config, tensors, options):
     """Loads the classifier or encoder of a folder; options are arguments of `zoo.vit`."""
     tensors = tensors.renamed(_renamed)
-    names = hugging_face_vit.ARGUMENTS
-    arguments = {ours: config.get(*theirs) for ours, theirs in names.items() if ours != "qkv_bias"}
-    patch_size = patch_side(folder, arguments["patch_size"])
-    size = sides(config.get("image_size", 224))
+    arguments = hugging_face_vit.arguments_of(folder, config, tensors)
+    patch_size = arguments["patch_size"]
+    size = arguments["input_shape"][:2]
     tables = [name for setting, name in TABLES.items() if config.get(setting)]
     is_absolute = bool(config.get("use_absolute_position_embeddings"))
     if is_absolute == bool(tables):
         raise CheckpointError(
-            f"{folder}: use_absolute_position_embeddings={is_absolute} is not supported with the "
-            f"tables {tables}."
+            f"{folder}: use_absolute_position_embeddings={is_absolute} with {len(tables)} kinds of "
+            f"relative positions ({', '.join(TABLES)}) is not supported."
         )
-    if tables and size[0] != size[1]:  # transformers would exchange the sides of the tables
+    if is_absolute:
+        image_size(tensors, POSITIONS, 1, patch_size, size)
+    elif size[0] != size[1]:  # transformers would exchange the sides of the tables
         raise CheckpointError(f"{folder}: image_size={config['image_size']} is not supported.")
     for name in tables:
         table_size(tensors, name.replace("{i}", "0"), patch_size, size)
-    if not tables:
-        image_size(tensors, POSITIONS, 1, patch_size, size)
     is_mean = config.get("use_mean_pooling", True)
     arguments |= {
-        "input_shape": (*size, tensors.shape(ANCHOR, 4)[1]),
-        "patch_size": patch_size,
-        "activation": activation(folder, {"hidden_act": "gelu", **config}),
+        "qkv_bias": True,
         "pool": "mean" if is_mean else "cls",
         "num_class_tokens": 1,
         "normalize_pooled": is_mean,

@@ -93,13 +93,10 @@ def load(folder, config, tensors, options):
     tensors = tensors.renamed(functools.partial(renamed, is_dino))
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
-    arguments = {ours: config.get(*theirs) for ours, theirs in ARGUMENTS.items()}
-    patch_size = patch_side(folder, arguments["patch_size"])
-    arguments["patch_size"] = patch_size
-    size = sides(config.get("image_size", 224))
-    image_size(tensors, POSITIONS, CLASS_TOKENS.get(model_type, 1), patch_size, size)
-    arguments["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
-    arguments["activation"] = activation(folder, {"hidden_act": "gelu", **config})
+    arguments = arguments_of(folder, config, tensors)
+    size = arguments["input_shape"][:2]
+    class_tokens = CLASS_TOKENS.get(model_type, 1)
+    image_size(tensors, POSITIONS, class_tokens, arguments["patch_size"], size)
     table = VIT
     if model_type == "deit":
         table = DEIT_DISTILLED if "cls_classifier.weight" in tensors else DEIT
@@ -133,6 +130,16 @@ def load(folder, config, tensors, options):
     if is_dino:  # trained at 518 pixels; its image processor, and so its evaluation, uses 224
         options = {"input_shape": images.image_size, **options}
     return vit_classifier(tensors, table, arguments, images, options, names, IGNORED)
+
+
+def arguments_of(folder, config, tensors):
+    """The arguments of `zoo.vit` that config.json has for ViT and its kin."""
+    arguments = {ours: config.get(*theirs) for ours, theirs in ARGUMENTS.items()}
+    arguments["patch_size"] = patch_side(folder, arguments["patch_size"])
+    size = sides(config.get("image_size", 224))
+    arguments["input_shape"] = (*size, tensors.shape(ANCHOR, 4)[1])
+    arguments["activation"] = activation(folder, {"hidden_act": "gelu", **config})
+    return arguments
 
 
 def renamed(is_dino, name):
