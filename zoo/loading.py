@@ -47,7 +47,8 @@ def load(path, dtype=None, engine=None, revision=None, **options):
     Returns:
         `zoo.tasks.classifier.ImageClassifier`, `zoo.tasks.classifier.TextClassifier`,
         `zoo.tasks.encoder.ImageEncoder`, `zoo.tasks.encoder.TextEncoder`,
-        `zoo.tasks.translator.Translator` or `zoo.tasks.generator.TextGenerator`.
+        `zoo.tasks.translator.Translator`, `zoo.tasks.text_to_text.TextToTextGenerator` or
+        `zoo.tasks.generator.TextGenerator`.
 
     Raises:
         FileNotFoundError: if the path does not exist or does not contain a finished run.

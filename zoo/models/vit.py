@@ -31,8 +31,11 @@ SIZES = {
     "H": {"embed_dim": 1280, "num_layers": 32, "num_heads": 16, "ff_dim": 5120},
     # Siméoni et al. 2025 (DINOv3), MODEL_CARD.md of its code
     "S+": {
-        **{"embed_dim": 384, "num_layers": 12, "num_heads": 6, "ff_dim": 1536},
-        **{"activation": "swiglu"},
+        "embed_dim": 384,
+        "num_layers": 12,
+        "num_heads": 6,
+        "ff_dim": 1536,
+        "activation": "swiglu",
     },
 }
 POOLS = ("cls", "mean", "cls+mean", "map")
