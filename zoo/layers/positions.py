@@ -334,7 +334,9 @@ class RelativePositionTable(ConfigMixin, keras.layers.Layer):
         return ops.cast(ops.transpose(biases, (0, 3, 1, 2)), self.compute_dtype)
 
     def compute_output_shape(self, rows_shape, columns_shape):
-        length = self.num_prefix_tokens + rows_shape[1] * columns_shape[1]
+        length = None
+        if None not in (rows_shape[1], columns_shape[1]):
+            length = self.num_prefix_tokens + rows_shape[1] * columns_shape[1]
         return (rows_shape[0], self.num_heads, length, length)
 
     def _with_prefix(self, places, first):
