@@ -114,6 +114,35 @@ def test_classes_need_a_text_encoder_and_its_tokenizer(tmp_path):
         zoo.load(tmp_path / "run", classes=["a"])
 
 
+@pytest.mark.parametrize(
+    "kind, settings, message",
+    [
+        ("CLIP", {"eos_token_id": 7}, "texts do not end with eos_token_id=7"),
+        ("CLIP", {"hidden_act": "mish"}, "the activation 'mish' is not supported"),
+        ("SigLIP", {"hidden_size": 23}, "num_heads must divide embed_dim|does not fit"),
+    ],
+)
+def test_settings_of_texts_that_do_not_fit(kind, settings, message, tmp_path):
+    folder = write_folder(tmp_path, kind)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"] |= settings
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(folder, classes=["a cat"])
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"sp_model_kwargs": {"enable_sampling": True}}, "sp_model_kwargs=.* is not supported"),
+        ({"padding_side": "both"}, "padding_side='both' is not supported"),
+    ],
+)
+def test_settings_of_tokenizers_that_are_not_supported(settings, message, tmp_path):
+    with pytest.raises(CheckpointError, match=message):
+        zoo.load(write_folder(tmp_path, "SigLIP", **settings), classes=["a cat"])
+
+
 def test_variable_resolution_is_not_supported(tmp_path):
     """SigLIP 2 has a model of its own type for it, NaFlex."""
     folder = write_folder(tmp_path, "SigLIP 2")
@@ -125,7 +154,7 @@ def test_variable_resolution_is_not_supported(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_folders(kind, tmp_path):
-    """Each tensor missing, and each file cut to a half."""
+    """Some tensors missing, and each file missing or cut to a half."""
     write_folder(tmp_path, kind)
     shapes = KINDS[kind]["shapes"]
     for name in [*shapes][:: len(shapes) // 9]:
@@ -133,8 +162,12 @@ def test_damaged_folders(kind, tmp_path):
         with pytest.raises(CheckpointError):
             zoo.load(tmp_path, classes=["a"])
     write_folder(tmp_path, kind)
-    for path in tmp_path.iterdir():
+    for path in sorted(tmp_path.iterdir()):
         content = path.read_bytes()
+        path.unlink()
+        if kind != "CLIP" or path.name != "tokenizer_config.json":
+            with pytest.raises((CheckpointError, FileNotFoundError)):
+                zoo.load(tmp_path, classes=["a"])
         path.write_bytes(content[: len(content) // 2])
         with pytest.raises(CheckpointError):
             zoo.load(tmp_path, classes=["a"])

@@ -49,7 +49,7 @@ def zero_shot(folder, family="CLIP", tokens=None, text=(), images=(), scale=2.0)
         getattr(transformers, name)(**PROCESSORS[family]), tokens
     )
     text = {**TOWER, "num_attention_heads": 2, "vocab_size": vocab_size, **dict(text)}
-    text = {"max_position_embeddings": 24, **text}
+    text = {"max_position_embeddings": 24, "eos_token_id": vocab_size - 1, **text}
     options = {"projection_dim": 20} if family == "CLIP" else {}
     config = getattr(transformers, f"{family}Config")(
         text_config=text, vision_config={**IMAGES, **dict(images)}, **options
@@ -72,7 +72,7 @@ def probabilities(model, processor, texts, images):
 
 
 KINDS = {
-    "CLIP, the end token": ("CLIP", None, {"eos_token_id": 519}),
+    "CLIP": ("CLIP", None, {}),
     "CLIP, older files": ("CLIP", None, {"eos_token_id": 2, **OTHER_TEXT, "hidden_act": "gelu"}),
     "SigLIP": ("Siglip", None, {}),
     "SigLIP, other sizes": ("Siglip", None, {**OTHER_TEXT, "projection_size": 24}),

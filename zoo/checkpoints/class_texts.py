@@ -10,7 +10,7 @@ import string
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face_config import tokenizer_settings
+from zoo.checkpoints.hugging_face_config import check_settings, tokenizer_settings
 from zoo.checkpoints.hugging_face_tokenizers import clip_library
 from zoo.errors import CheckpointError, needed
 from zoo.text.sentencepiece import SPACE, SentencePieceTokenizer
@@ -42,11 +42,14 @@ def encode_texts(folder, texts, limit, kind, fills):
     Raises:
         UserError: if a text is too long, or the tokenizer is of another kind.
     """
+    if fills and not (folder / "tokenizer_config.json").is_file():  # says how to pad
+        raise CheckpointError(f"{folder} contains no tokenizer_config.json.")
     given = {name: x for name, x in tokenizer_settings(folder).items() if x is not None}
     kind = given.get("tokenizer_class", kind).removesuffix("Fast")
     if kind not in _KINDS:
         raise CheckpointError(f"{folder}: the tokenizer {kind} of texts is not supported.")
     settings = {**_KINDS[kind], **given}
+    check_settings(folder, settings, {"sp_model_kwargs": {}, "padding_side": ("left", "right")})
     encode = _by_sentencepiece if kind == "SiglipTokenizer" else _by_library
     rows, padding = encode(folder, texts, settings, kind)
     limit = min(limit, settings.get("model_max_length", limit))

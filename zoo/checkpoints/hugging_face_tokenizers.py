@@ -230,22 +230,16 @@ def _read_gpt2(folder):
 def _read_clip(folder):
     """CLIP's `tokenizers.Tokenizer` of vocab.json and merges.txt, as in transformers."""
     tokenizers = needed("tokenizers")
-    normalizers = tokenizers.normalizers
-    pre_tokenizers = tokenizers.pre_tokenizers
     library = _read_gpt2(folder)
     _check_merges(folder, json.loads(library.to_str()), ())
     library.model.end_of_word_suffix = _WORD_END
-    library.normalizer = normalizers.Sequence(
-        [
-            normalizers.NFC(),
-            normalizers.Replace(tokenizers.Regex(r"\s+"), " "),
-            normalizers.Lowercase(),
-        ]
-    )
-    words = pre_tokenizers.Split(tokenizers.Regex(_CLIP_WORDS), behavior="removed", invert=True)
-    library.pre_tokenizer = pre_tokenizers.Sequence(
-        [words, pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    normalizers = tokenizers.normalizers
+    spaces = normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
+    steps = [normalizers.NFC(), spaces, normalizers.Lowercase()]
+    library.normalizer = normalizers.Sequence(steps)
+    words = tokenizers.pre_tokenizers.Split(tokenizers.Regex(_CLIP_WORDS), "removed", invert=True)
+    steps = [words, library.pre_tokenizer]
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(steps)
     around = [(token, library.token_to_id(token)) for token in ("<|endoftext|>", "<|startoftext|>")]
     library.post_processor = tokenizers.processors.RobertaProcessing(*around)
     return library

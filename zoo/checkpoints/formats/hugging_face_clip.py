@@ -200,9 +200,7 @@ def _class_vectors(folder, config, tensors, classes, is_clip):
         features, _ = tensors.shape("text_projection.weight", 2)
         table["projection/kernel"] = linear("text_projection.weight")
         table["projection/bias"] = biases(features, None)
-        end = settings.get("eos_token_id", 49407)
-        # In older files it is 2, which is wrong: the end token has the largest id.
-        places = tokens.argmax(axis=1) if end == 2 else (tokens == end).argmax(axis=1)
+        places = _end_places(folder, tokens, settings.get("eos_token_id", 49407))
     else:
         [features] = tensors.shape("text_model.head.bias", 1)
     arguments = {
@@ -220,3 +218,13 @@ def _class_vectors(folder, config, tensors, classes, is_clip):
         parts.append(np.asarray(encoder(tokens[part], is_real[part], places[part])))
     vectors = np.concatenate(parts)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def _end_places(folder, tokens, end):
+    """The position of the end token in each text: [K]."""
+    if end == 2:  # wrong in older files: the end token has the largest id
+        end = tokens.max(axis=1, keepdims=True)
+    is_end = tokens == end
+    if not np.all(np.any(is_end, axis=1)):
+        raise CheckpointError(f"{folder}: texts do not end with eos_token_id={end!r}.")
+    return is_end.argmax(axis=1)
