@@ -14,8 +14,9 @@ import zoo
 from tests.checkpoints.test_translators import TWICE
 from tests.checkpoints.translation_folders import write_bart, write_json, write_pegasus
 from tests.deploy.conftest import caller
+from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError
-from zoo.errors import ExportError
+from zoo.errors import ExportError, TaskError
 from zoo.tasks.text_to_text import TextToTextGenerator
 
 WRITE = {"bart": write_bart, "pegasus": write_pegasus}
@@ -34,6 +35,21 @@ def test_texts_are_read_as_a_whole(name, tmp_path):
     alignment = generator.alignment(TEXTS[0])
     assert alignment.source[-1] == "</s>"
     assert alignment.weights.shape == (len(alignment.target), len(alignment.source))
+
+
+def test_the_beginning_of_a_long_text(tmp_path, capsys):
+    """Its first tokens and the end token; by default on the command line, too."""
+    write_bart(tmp_path)
+    generator = zoo.load(tmp_path)
+    long = "the cat sees a dog. " * 20
+    with pytest.raises(TaskError, match="and the model takes 64 tokens. Shorten it, or pass too"):
+        generator([long])
+    [ids] = generator.source_tokenizer.encode([long])
+    [beginning] = generator.target_tokenizer.decode([ids[:63]])
+    [expected] = generator([beginning])
+    assert generator(["x", long], too_long="truncate")[1] == expected
+    assert main(["translate", str(tmp_path), long]) == 0
+    assert capsys.readouterr().out == expected + "\n"
 
 
 def test_the_search_of_the_folder(tmp_path):

@@ -33,7 +33,7 @@ def translate(
     file: File = None,
     beam_size: Int = None,
     n_best: int = 1,
-    too_long: Literal["error", "split"] = "split",
+    too_long: flag(Literal["error", "split", "truncate"] | None, "{error,split,truncate}") = None,
     sentences: WholeTexts = True,
     keep_signs: flag(bool, None) = False,
     attention: flag(str | None, "PNG") = None,
@@ -54,7 +54,8 @@ def translate(
         texts: texts; by default the lines of standard input
         beam_size: beam size; 1 is greedy search (the run's)
         n_best: translations per text; above 1 each text as a whole, with its number and scores
-        too_long: how to handle a sentence, or a text, that is too long for the model
+        too_long: how to handle a sentence, or a text, that is too long for the model (split;
+            truncate of text-to-text models)
         keep_signs: keep signs and emoji that are not tokens in their places
         attention: plot the attention weights
         engine: ctranslate2 in place of TensorFlow, often faster on CPUs
@@ -90,7 +91,7 @@ def translate(
             beam_size,
             max_length=max_length,
             target_prefix=target_prefix,
-            too_long=too_long,
+            too_long=too_long or translator.long_texts,
             sentences=sentences and n_best == 1 and translator.splits_sentences,
             **given(**search._asdict()),
         )

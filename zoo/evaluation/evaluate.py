@@ -279,7 +279,7 @@ def _translations(translator, data):
     if isinstance(translator, Exported):
         texts = translator(data.items)
     else:
-        texts = translator(data.items, sentences=False, too_long="split")
+        texts = translator(data.items, sentences=False, too_long=translator.long_texts)
     notes = [*data.notes, *_not_held_out(translator, data), *_refused(translator, data)]
     if not isinstance(translator, Exported):
         references = [text for texts in data.labels for text in texts if text]

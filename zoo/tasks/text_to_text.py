@@ -14,6 +14,7 @@ class TextToTextGenerator(Translator):
 
     description_file = "text_to_text.json"
     splits_sentences = False
+    long_texts = "truncate"
 
     def __init__(
         self, model, source_tokenizer, target_tokenizer, *args, keep_numbers=False, **kwargs

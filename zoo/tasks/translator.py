@@ -51,6 +51,7 @@ class Translator(GenerationTask):
     description_file = "translator.json"
     verb = "translate"
     splits_sentences = True  # by default, a call translates each sentence separately
+    long_texts = "split"  # `too_long` of commands and reports
     tokenizer_names = {"source_tokenizer": "source", "target_tokenizer": "target"}
     saved_arguments = (
         "beam_size",
@@ -153,8 +154,9 @@ class Translator(GenerationTask):
                 of the translator, or `n` if that is larger.
             length_penalty: see `zoo.decoding.length_penalty`; by default that of the translator.
             max_length: maximum number of target tokens; by default that of the translator.
-            too_long: "error"; or "split", to translate a text, or a sentence, that is too long for
-                the model in parts and to keep the space between them.
+            too_long: "error"; "split", to translate a text, or a sentence, that is too long for
+                the model in parts and to keep the space between them; or "truncate", to read only
+                its beginning.
             sentences: whether to translate each sentence and line separately and to keep the layout
                 between them, see `zoo.text.layout.split_sentences`. A text of several parts has one
                 translation: the best of each part, with the sum of their scores.

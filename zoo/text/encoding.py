@@ -1,6 +1,7 @@
 """Texts to the tokens of a model, as a whole or in parts."""
 
 import functools
+import math
 import os
 import re
 import unicodedata
@@ -8,6 +9,7 @@ import unicodedata
 from zoo.errors import TaskError, check_bool
 from zoo.text.layout import split_long, split_sentences, without_numbers
 from zoo.text.sentencepiece import LANGUAGE
+from zoo.text.special_tokens import truncated
 from zoo.text.tokenizer import as_texts
 
 _MAX_CHARACTERS = 2**23  # of a text that is split: as many as in four long novels
@@ -91,7 +93,7 @@ def encode_parts(
 
     Args:
         tokenizer, texts, limit, end: see `encode`.
-        too_long: "error", or "split" to split parts that are too long.
+        too_long: "error"; or "split" or "truncate", what to do with parts that are too long.
         sentences: whether parts are sentences; if False, each text that is not blank is one part.
         keep_numbers, keep_signs: see `zoo.tasks.translator.Translator`.
 
@@ -103,8 +105,10 @@ def encode_parts(
         TaskError: see `encode`, or if an argument is invalid, or a text has more than 8 million
             characters.
     """
-    if too_long not in ("error", "split"):
-        raise TaskError(f'too_long must be "error" or "split". Received: too_long={too_long!r}.')
+    if too_long not in ("error", "split", "truncate"):
+        raise TaskError(
+            f'too_long must be "error", "split" or "truncate". Received: too_long={too_long!r}.'
+        )
     check_bool("sentences", sentences)
     layouts = []
     parts = []
@@ -135,12 +139,12 @@ def encode_parts(
     rows = encode(
         tokenizer,
         parts,
-        limit,
+        math.inf if too_long == "truncate" else limit,
         end,
         name="A sentence" if sentences else "A text",
-        advice='Shorten it, or pass too_long="split".',
+        advice='Shorten it, or pass too_long="split" or "truncate".',
     )
-    return layouts, rows
+    return layouts, [truncated(row, limit) for row in rows]
 
 
 def _fits(tokenizer, limit, code, part):

@@ -210,7 +210,7 @@ def finish_translator(folder, translator, data, bleu_tokenize=None):
     history = _begin(folder, translator)
     sources = [source for source, _ in data.test]
     references = [reference for _, reference in data.test]
-    translations = translator(sources, sentences=False, too_long="split")
+    translations = translator(sources, sentences=False, too_long=translator.long_texts)
     rows = [("source", "reference", "translation"), *zip(sources, references, translations)]
     samples = _write_table(folder / "translations.tsv", rows)
     _draw_alignment(translator, sources, folder / "attention.png")
