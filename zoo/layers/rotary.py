@@ -67,18 +67,16 @@ class RotaryPositions(ConfigMixin, keras.layers.Layer):
 class RotaryGridPositions(RotaryPositions):
     """Computes the rotation of the patches of an image, by their rows and their columns.
 
-    The position of the row or column i of N is i (Heo et al. 2024, "Rotary Position Embedding for
-    Vision Transformer", section 3.2); with an extent, i / N · extent (Fang et al. 2023, "EVA-02");
-    and centered, i + 1/2 - N/2 in place of i, as in DINOv3 (Siméoni et al. 2025), with the extent
-    4π.
+    Row or column i of N has the position i (Heo et al. 2024, "Rotary Position Embedding for Vision
+    Transformer", section 3.2), or i · extent / N (Fang et al. 2023, "EVA-02"). In DINOv3 (Siméoni
+    et al. 2025), i + 1/2 - N/2 takes the place of i, and the extent is 4π.
 
     Args:
         key_dim: D, a multiple of 4.
         max_wavelength: base of the wavelengths. By default √10000, where texts have 10000, because
             an axis of N patches has √N positions.
-        extent: range of the positions of an axis, whatever the size of the grid; by default they
-            are counted.
-        centered: whether the positions are 0 at the center of the grid.
+        extent: length of each axis, for grids of any size; by default N.
+        centered: whether positions are 0 at the center of the grid.
 
     Inputs, Output, Raises: see `RotaryPositions`, with A = 2 axes.
     """
@@ -93,8 +91,7 @@ class RotaryGridPositions(RotaryPositions):
 
         Args:
             grid: (rows, columns), ints or scalar tensors; N is their product.
-            num_prefix_tokens: number of tokens, such as CLS, that come before the N patches and are
-                not rotated.
+            num_prefix_tokens: number of tokens before the patches, such as CLS, without a rotation.
         """
         positions = grid_positions(grid)  # [1, N, 2]
         if self.centered or self.extent is not None:

@@ -17,16 +17,12 @@ ANCHOR = "patch_embed.proj.weight"
 BLOCK = "blocks.{i}."
 QKV = "encoder_{i}/attention/qkv"
 Q_BIAS = "blocks.0.attn.q_bias"
-QKV_BIAS = "blocks.0.attn.qkv.bias"
 PERIODS = "rope_embed.periods"  # in Meta's own files of DINOv3
 NAMES = {  # names in these files, and those in `timm.TABLE`
     "gamma_1": "ls1.gamma", "gamma_2": "ls2.gamma", "storage_tokens": "reg_token",
-    "w12": "fc1", "w1": "fc1_g", "w2": "fc1_x", "w3": "fc2",
+    "w12": "fc1", "w1": "fc1_g", "w2": "fc1_x", "w3": "fc2", "ffn_ln": "norm",
 }  # fmt: skip
-IGNORED = (
-    "mask_token", r"rope_embed\..*", r"(.*\.)?rope\.freqs_\w+", r".*\.bias_mask",
-    r"local_cls_norm\..*",
-)  # fmt: skip
+IGNORED = ("mask_token", r"rope_embed\..*", r".*rope\.freqs_.*", r".*bias_mask", "local_cls_norm.*")
 # What timm's functions set, and of files without metadata also the preprocessing.
 IMAGENET = {"input_size": (3, 224, 224), "mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 DINOV3 = {
@@ -70,23 +66,19 @@ def load(path, config, tensors, options):
     tensors = tensors.renamed(
         lambda name: re.sub(r"\w+", lambda match: NAMES.get(match[0], match[0]), name)
     )
-    settings = {"rope_temperature": 1e4, "epsilon": 1e-6}
-    settings |= _kind(tensors, config.get("architecture", ""))
-    if "pos_embed" in tensors:
-        settings["input_size"] = ()  # that of the positions
-    settings |= {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
+    settings = _settings(tensors, config)
     check_settings(tensors.path, settings, SUPPORTED)
     arguments = infer(tensors, int("cls_token" in tensors), settings)
     width = arguments["embed_dim"]
     heads = options.get("num_heads") or settings.get("num_heads")
-    heads = heads or (32 if width == 4096 else width // 64)
+    if not heads and width % 64 == 0 and "embed_dim" not in settings:
+        heads = 32 if width == 4096 else width // 64
     if not heads:
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
     key_dim = head_width(width, heads)
     arguments["num_heads"] = heads
     arguments["rotation"] = _rotation(tensors.path, key_dim, settings)
     arguments["epsilon"] = settings["epsilon"]
-    arguments["qkv_bias"] = Q_BIAS in tensors or QKV_BIAS in tensors
     if "pos_embed" not in tensors:
         arguments["positions"] = "rotary"
     table = {**TABLE, "class_token/tokens": stacked("cls_token")}
@@ -94,11 +86,12 @@ def load(path, config, tensors, options):
         hidden = "encoder_{i}/feed_forward/hidden"
         table |= dense(hidden, f"{BLOCK}mlp.fc1_g", f"{BLOCK}mlp.fc1_x")
     if Q_BIAS in tensors:
+        arguments["qkv_bias"] = True
         names = (f"{BLOCK}attn.q_bias", None, f"{BLOCK}attn.v_bias")
         table[f"{QKV}/bias"] = biases(width, *names)
-    elif PERIODS in tensors:  # of keys, they are masked
-        masked = changed(table[f"{QKV}/bias"], lambda x: np.repeat([1, 0, 1], width) * x)
-        table[f"{QKV}/bias"] = masked
+    elif PERIODS in tensors:  # those of keys are masked
+        mask = np.repeat([True, False, True], width)
+        table[f"{QKV}/bias"] = changed(table[f"{QKV}/bias"], lambda x: np.where(mask, x, 0))
     order = _order(heads, key_dim, settings)
     for name in (f"{QKV}/kernel", f"{QKV}/bias"):
         table[name] = changed(table[name], lambda x: x[..., order])
@@ -113,18 +106,31 @@ def load(path, config, tensors, options):
     )
 
 
+def _settings(tensors, config):
+    """The settings of timm for a model: of its architecture or its tensors, and in config.json."""
+    architecture = config.get("architecture", "")
+    named = [kind for pattern, kind in KINDS.items() if re.fullmatch(pattern, architecture)]
+    kind = named[0] if named else _kind(tensors, architecture)
+    settings = {"rope_temperature": 1e4, "epsilon": 1e-6, **kind}
+    if "pos_embed" in tensors:
+        settings["input_size"] = ()  # follows from their number
+    return {
+        **settings,
+        **config.get("model_args", {}),
+        **config.get("pretrained_cfg", {}),
+        **config,
+    }
+
+
 def _kind(tensors, architecture):
-    """The settings of the model of a file: by its architecture, or by its tensors."""
-    for pattern, settings in KINDS.items():
-        if re.fullmatch(pattern, architecture):
-            return settings
-    unknown = architecture if OTHERS.fullmatch(architecture) else None
-    if "rope.freqs" in tensors:
-        unknown = unknown or "RoPE-Mixed, with learned frequencies (rope.freqs),"
-    elif any(re.match(r"blocks\.0\.(attn|mlp)\.(inner_attn_ln|ffn_ln|norm)\.", x) for x in tensors):
-        unknown = (
-            unknown or "a norm inside of attention or the feed-forward network, as in EVA-02 B,"
-        )
+    """The settings of a model whose tensors show its kind; raises `CheckpointError` for others."""
+    unknown = None
+    if OTHERS.fullmatch(architecture):
+        unknown = architecture
+    elif "rope.freqs" in tensors:
+        unknown = "RoPE-Mixed, with learned frequencies (rope.freqs),"
+    elif any(re.match(r"blocks\.0\.(attn|mlp)\.norm\.", name) for name in tensors):
+        unknown = "a norm inside of attention or the feed-forward network, as of EVA-02 B and L,"
     if unknown:
         raise CheckpointError(f"{tensors.path}: {unknown} is not supported.")
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
@@ -135,7 +141,7 @@ def _kind(tensors, architecture):
         return DINOV3 if "cls_token" in tensors else REGISTERS
     if "pos_embed" in tensors and Q_BIAS in tensors and is_packed:
         return EVA02
-    if QKV_BIAS in tensors and "norm_pre.weight" not in tensors:
+    if "blocks.0.attn.qkv.bias" in tensors and "norm_pre.weight" not in tensors:
         return ROPE
     raise CheckpointError(
         f"{tensors.path} does not say which rotary positions it has: load a folder with its "
