@@ -32,6 +32,12 @@ def timm(folder, change):
     return path
 
 
+def timm_eva(folder, change):
+    path = folder / "eva.safetensors"
+    save_file(change(drawn.tensors(TIMM["EVA-02"]["shapes"])), path)
+    return path
+
+
 def google(folder, change):
     return write_npz(folder / "vit.npz", GOOGLE["vision_transformer"], change)
 
@@ -54,6 +60,7 @@ WRITERS = {  # and tensors: of the patches, of attention, of the head
         "pooler.layernorm.weight",
     ),
     timm: ("patch_embed.proj.weight", "blocks.1.attn.qkv.weight", "head_dist.weight"),
+    timm_eva: ("blocks.1.attn.q_bias", "blocks.1.attn.qkv.weight", "blocks.1.mlp.fc1.bias"),
     google: (
         "Transformer/posembed_input/pos_embedding",
         "Transformer/encoderblock_1/MultiHeadDotProductAttention_1/key/kernel",

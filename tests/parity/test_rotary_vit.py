@@ -127,6 +127,7 @@ def write_timm(folder, kind, architecture=None, **changed):
     published.pretrained_cfg = {"architecture": architecture, "input_size": size}
     heads = published.blocks[0].attn.num_heads
     arguments = {"num_heads": heads, "global_pool": published.global_pool, **changed}
+    arguments["num_reg_tokens"] = timm_models.EVA[kind].get("num_reg_tokens", 0)
     save_for_hf(published, folder, model_args=arguments, safe_serialization=True)
     return published
 
@@ -201,6 +202,11 @@ def test_files_that_are_refused(kind, change, message, tmp_path):
         ({"use_post_norm": True}, "use_post_norm=True is not supported"),
         ({"ref_feat_shape": [8, 16]}, "ref_feat_shape=.8, 16. is not supported"),
         ({"global_pool": "avgmax"}, "global_pool='avgmax' is not supported"),
+        ({"rope_temperature": "hot"}, "rope_temperature must be a finite number"),
+        ({"num_reg_tokens": 2}, "has no reg_token, but num_reg_tokens is 2"),
+        ({"class_token": False}, "has cls_token, but class_token is False"),
+        ({"use_abs_pos_emb": False}, "has pos_embed, but use_abs_pos_emb is False"),
+        ({"num_heads": None, "embed_dim": 24}, "does not say how many heads it has"),
     ],
 )
 def test_settings_that_are_refused(change, message, tmp_path):

@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 
 from zoo.checkpoints.unsupported import unsupported_settings
-from zoo.data.preprocessing import ImagePreprocessing
-from zoo.errors import CheckpointError
+from zoo.data.preprocessing import MAX_SIDE, ImagePreprocessing
+from zoo.errors import CheckpointError, as_number
 from zoo.files import read_json
 
 ACTIVATIONS = {
@@ -193,7 +193,7 @@ def preprocessing(folder, config, size):
     """Returns `ImagePreprocessing` like the image processor of a folder; `size` is (H, W)."""
     path = folder / "preprocessor_config.json"
     check_downloaded(folder, path.name)
-    channels = config.get("num_channels", 3)
+    channels = as_number("num_channels", config.get("num_channels", 3), int, 1, MAX_SIDE)
     half = (0.5,) * channels
     # transformers 5 writes the settings of images and texts to one file.
     settings = read_json(folder / "processor_config.json", {}).get("image_processor")

@@ -11,7 +11,7 @@ from zoo.checkpoints.hugging_face_config import (
 )
 from zoo.checkpoints.mapping import biases, dense, linear, norm, patches, same, stacked
 from zoo.checkpoints.vision_transformer import vit_classifier
-from zoo.errors import CheckpointError
+from zoo.errors import CheckpointError, as_number
 from zoo.layers import RotaryGridPositions
 from zoo.layers.multi_head_attention import head_width
 
@@ -55,7 +55,8 @@ def load(folder, config, tensors, options):
         "attention.v_proj": config["value_bias"],
     }
     key_dim = head_width(width, heads)
-    positions = RotaryGridPositions(key_dim, rope["rope_theta"], extent=4 * math.pi, centered=True)
+    theta = as_number("rope_theta", rope["rope_theta"], float, 1)
+    positions = RotaryGridPositions(key_dim, theta, extent=4 * math.pi, centered=True)
     arguments = {
         "input_shape": (*images.image_size, tensors.shape(ANCHOR, 4)[1]),
         "patch_size": patch_side(folder, config["patch_size"]),
@@ -69,7 +70,7 @@ def load(folder, config, tensors, options):
         "rotation": positions,
         "layer_scale": 1.0,
         "qkv_bias": any(qkv.values()),
-        "epsilon": config["layer_norm_eps"],
+        "epsilon": as_number("layer_norm_eps", config["layer_norm_eps"], float, 0),
     }
     hidden = ["up_proj"]
     if config["use_gated_mlp"]:

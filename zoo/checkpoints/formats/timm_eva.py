@@ -9,7 +9,7 @@ from zoo.checkpoints.formats.timm import IMAGENET_MEAN, IMAGENET_STD, TABLE, inf
 from zoo.checkpoints.hugging_face_config import check_settings, sides
 from zoo.checkpoints.mapping import biases, changed, dense, stacked
 from zoo.checkpoints.vision_transformer import vit_classifier
-from zoo.errors import CheckpointError
+from zoo.errors import CheckpointError, as_number
 from zoo.layers import RotaryGridPositions
 from zoo.layers.multi_head_attention import head_width
 
@@ -23,30 +23,42 @@ NAMES = {  # names in these files, and those in `timm.TABLE`
     "w12": "fc1", "w1": "fc1_g", "w2": "fc1_x", "w3": "fc2", "ffn_ln": "norm",
 }  # fmt: skip
 IGNORED = ("mask_token", r"rope_embed\..*", r".*rope\.freqs_.*", r".*bias_mask", "local_cls_norm.*")
-# What timm's functions set, and of files without metadata also the preprocessing.
+# What timm's functions set, and the preprocessing of files without metadata.
+DEFAULTS = {
+    "class_token": True, "num_reg_tokens": 0, "use_abs_pos_emb": True, "rope_temperature": 1e4,
+    "epsilon": 1e-6,
+}  # fmt: skip
 IMAGENET = {"input_size": (3, 224, 224), "mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 DINOV3 = {
-    "rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True, "epsilon": 1e-5,
-    **IMAGENET, "input_size": (3, 256, 256), "crop_pct": 1.0, "global_pool": "avg",
+    "num_reg_tokens": 4, "use_abs_pos_emb": False, "global_pool": "avg", "rope_type": "dinov3",
+    "rope_temperature": 100.0, "rope_rotate_half": True, "epsilon": 1e-5,
+    **IMAGENET, "input_size": (3, 256, 256), "crop_pct": 1.0,
 }  # fmt: skip
 META = {**DINOV3, "global_pool": "token", "crop_mode": "squash", "interpolation": "bilinear"}
-ROPE = {**IMAGENET, "rope_grid_indexing": "xy", "rope_temperature": 100.0}
-REGISTERS = {"input_size": (3, 256, 256), "crop_pct": 0.95, "ref_feat_shape": 16}
+APE = {**IMAGENET, "rope_grid_indexing": "xy", "rope_temperature": 100.0}
+ROPE = {**APE, "use_abs_pos_emb": False}
+REGISTERS = {
+    "class_token": False, "num_reg_tokens": 1, "use_abs_pos_emb": False, "ref_feat_shape": 16,
+    "input_size": (3, 256, 256), "crop_pct": 0.95,
+}  # fmt: skip
 EVA02 = {
-    "mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711),
     "ref_feat_shape": 16,
+    "mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711),
 }  # fmt: skip
 KINDS = {
     r"vit_\w+_dinov3(_qkvb)?": DINOV3,
     r"vit_\w+_lingbot": {**DINOV3, "global_pool": "token"},
-    r"vit_\w+_rope_(ape_)?\d+": ROPE,
+    r"vit_\w+_rope_\d+": ROPE,
+    r"vit_\w+_rope_ape_\d+": APE,
     r"vit_\w+_rope_reg\d_gap_\d+": REGISTERS,
     r"eva02_(tiny|small)_patch14_\d+": EVA02,
 }
+TOKENS = {"cls_token": "class_token", "reg_token": "num_reg_tokens", "pos_embed": "use_abs_pos_emb"}
 OTHERS = re.compile(r"(eva_giant|eva02|vit_(\w+_)?(rope|pe|sapiens2))_\w+|vit_\w+_sapiens2")
 SUPPORTED = {  # others follow from the tensors, or do not affect the results
     "crop_mode": ("center", "squash"), "interpolation": ("bicubic", "bilinear"),
     "global_pool": ("", "token", "avg"), "use_rot_pos_emb": True, "rope_type": ("cat", "dinov3"),
+    "rope_rotate_half": (False, True),
     "rope_grid_indexing": ("ij", "xy"), "rope_grid_offset": 0, "use_post_norm": False,
 }  # fmt: skip
 
@@ -92,9 +104,9 @@ def load(path, config, tensors, options):
     elif PERIODS in tensors:  # those of keys are masked
         mask = np.repeat([True, False, True], width)
         table[f"{QKV}/bias"] = changed(table[f"{QKV}/bias"], lambda x: np.where(mask, x, 0))
-    order = _order(heads, key_dim, settings)
+    reordered = _reordered(heads, key_dim, settings)
     for name in (f"{QKV}/kernel", f"{QKV}/bias"):
-        table[name] = changed(table[name], lambda x: x[..., order])
+        table[name] = changed(table[name], reordered)
     return vit_classifier(
         tensors,
         table,
@@ -111,15 +123,17 @@ def _settings(tensors, config):
     architecture = config.get("architecture", "")
     named = [kind for pattern, kind in KINDS.items() if re.fullmatch(pattern, architecture)]
     kind = named[0] if named else _kind(tensors, architecture)
-    settings = {"rope_temperature": 1e4, "epsilon": 1e-6, **kind}
+    settings = {**DEFAULTS, **kind}
     if "pos_embed" in tensors:
         settings["input_size"] = ()  # follows from their number
-    return {
-        **settings,
-        **config.get("model_args", {}),
-        **config.get("pretrained_cfg", {}),
-        **config,
-    }
+    settings |= {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
+    for name, setting in TOKENS.items():
+        if named and bool(settings[setting]) != (name in tensors):
+            has = "has" if name in tensors else "has no"
+            raise CheckpointError(
+                f"{tensors.path} {has} {name}, but {setting} is {settings[setting]!r}."
+            )
+    return settings
 
 
 def _kind(tensors, architecture):
@@ -151,25 +165,30 @@ def _kind(tensors, architecture):
 
 def _rotation(path, key_dim, settings):
     """The rotary positions of these settings of timm."""
-    wavelength = settings["rope_temperature"]
+    wavelength = as_number("rope_temperature", settings["rope_temperature"], float, 1)
     if settings.get("rope_type") == "dinov3":  # 2π times coordinates from -1 to 1
         return RotaryGridPositions(key_dim, wavelength, extent=4 * math.pi, centered=True)
     rows, columns = sides(settings.get("ref_feat_shape"))
     if rows != columns:
         raise CheckpointError(f"{path}: ref_feat_shape={(rows, columns)} is not supported.")
-    return RotaryGridPositions(key_dim, wavelength, rows)
+    extent = None if rows is None else as_number("ref_feat_shape", rows, int, 1)
+    return RotaryGridPositions(key_dim, wavelength, extent)
 
 
-def _order(heads, key_dim, settings):
-    """The order of the outputs of `qkv` in which the pairs (k, k + D/2) follow rows, then columns.
+def _reordered(heads, key_dim, settings):
+    """A function that orders the outputs of `qkv` so that the pairs (k, k + D/2) are rotated.
 
-    By default, timm rotates the pairs (2k, 2k + 1); with "xy", those of columns come first.
+    timm rotates the pairs (2k, 2k + 1) by default, and those of columns come first with "xy".
     """
-    pairs = np.arange(key_dim).reshape(-1, 2)
+    pairs = np.arange(key_dim).reshape(-1, 2).T  # [2, D/2]
     if settings.get("rope_rotate_half"):
-        pairs = np.arange(key_dim).reshape(2, -1).T
+        pairs = np.arange(key_dim).reshape(2, -1)
     if settings.get("rope_grid_indexing") == "xy":
-        pairs = np.roll(pairs, len(pairs) // 2, axis=0)
-    outputs = np.arange(3 * heads * key_dim).reshape(3, heads, key_dim)
-    outputs[:2] = outputs[:2, :, pairs.T.ravel()]  # not of values
-    return outputs.ravel()
+        pairs = np.roll(pairs, key_dim // 4, axis=1)
+
+    def reordered(x):
+        parts = np.array(x.reshape(*x.shape[:-1], 3, heads, key_dim))
+        parts[..., :2, :, :] = parts[..., :2, :, pairs.ravel()]
+        return parts.reshape(x.shape)
+
+    return reordered
