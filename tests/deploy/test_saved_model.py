@@ -13,6 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 import zoo
+from tests.checkpoints.test_text_checkpoints import folder_of
 from tests.deploy.conftest import caller
 from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.deploy.test_every_kind import TEXTS, assert_answers
@@ -257,6 +258,19 @@ def test_features_of_an_encoder_of_images(tmp_path):
     pixels = RANDOM.integers(0, 256, (2, 16, 24, 3), dtype=np.uint8)
     found = call("pixels", pixels=pixels)["features"]
     np.testing.assert_allclose(found, encoder(list(pixels)), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta, no head", "distilbert"])
+def test_published_models_of_texts(kind, tmp_path):
+    task = zoo.load(folder_of(tmp_path, kind))
+    found = caller(zoo.export(task, tmp_path / "1"))(texts=TEXTS)
+    if "no head" in kind:
+        np.testing.assert_allclose(found["features"], task(TEXTS), atol=1e-4)
+    else:
+        expected = [answer[0] for answer in task(TEXTS)]
+        assert [label[0].decode() for label in found["labels"]] == [name for name, _ in expected]
+        probabilities = [probability for _, probability in expected]
+        np.testing.assert_allclose(found["probabilities"][:, 0], probabilities, atol=1e-4)
 
 
 def test_features_of_an_encoder_of_texts(tmp_path):

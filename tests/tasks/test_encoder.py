@@ -8,7 +8,7 @@ import pytest
 
 import zoo
 from tests.checkpoints.test_text_checkpoints import folder_of
-from tests.checkpoints.text_folders import LINES
+from tests.checkpoints.text_folders import LINES, write_files, xlm_roberta_tokenizer
 from tests.deploy.small_models import small_classifier, small_text_classifier
 from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError
@@ -209,6 +209,21 @@ def test_long_texts(tmp_path):
         encoder(["a"], too_long="split")
 
 
+def test_the_tokenizer_of_xlm_roberta(tmp_path):
+    """As in multilingual E5; and a length that has the name of another family."""
+    folder = sentence_encoder(tmp_path, sentence_roberta_config={"max_seq_length": 9})
+    (folder / "vocab.txt").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    write_files(folder, xlm_roberta_tokenizer(size=298))
+    encoder = zoo.load(folder)
+    assert encoder.special_tokens == (0, 2, 1, ()) and encoder.model.pad_id == 1
+    assert encoder.model.max_length == 9
+    assert encoder(TEXTS, too_long="truncate").shape == (5, 24)
+    (folder / "sentence_roberta_config.json").write_text('{"do_lower_case": true}')
+    with pytest.raises(CheckpointError, match="do_lower_case with a Unigram tokenizer is not"):
+        zoo.load(folder)
+
+
 def test_a_pooling_that_is_missing(tmp_path):
     folder = sentence_encoder(tmp_path)
     (folder / "1_Pooling" / "config.json").unlink()
@@ -254,7 +269,7 @@ def test_modules_that_are_missing(tmp_path):
     assert zoo.load(snapshot).model.pool == "mean"
 
 
-@pytest.mark.parametrize("kind", ["Transformer", "BERT"])
+@pytest.mark.parametrize("kind", ["Transformer", "BERT", "XLMRoBERTa"])
 def test_folders_of_sentence_transformers_before_1(kind, tmp_path):
     new = sentence_encoder(tmp_path, ("Transformer", "Pooling", "Normalize"), flags("max_tokens"))
     expected = zoo.load(new)(TEXTS)
