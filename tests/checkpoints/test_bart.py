@@ -11,6 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import zoo
+from tests.checkpoints import drawn
+from tests.checkpoints.test_tensors import GOLDENS
 from tests.checkpoints.test_translators import TWICE
 from tests.checkpoints.translation_folders import write_bart, write_json, write_pegasus
 from tests.deploy.conftest import caller
@@ -19,8 +21,22 @@ from zoo.checkpoints import CheckpointError
 from zoo.errors import ExportError, TaskError
 from zoo.tasks.text_to_text import TextToTextGenerator
 
+KINDS = json.loads((GOLDENS / "hugging_face_text_to_text.json").read_text())["kinds"]
 WRITE = {"bart": write_bart, "pegasus": write_pegasus}
 TEXTS = ["The cat. The dog?\nA line", "", "12", "¿Café? 你好 \U0001f600", "x"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs(kind, tmp_path):
+    """Tolerance: 1e-4, as in tests/checkpoints/test_text_checkpoints.py."""
+    golden = KINDS[kind]
+    WRITE[golden["config"]["model_type"]](tmp_path)
+    write_json(tmp_path / "config.json", golden["config"])
+    save_file(drawn.tensors(golden["shapes"]), tmp_path / "model.safetensors")
+    tokens = drawn.tokens(golden["config"]["vocab_size"])
+    found = zoo.load(tmp_path).model({"source": tokens, "target": tokens})
+    found = np.asarray(found)[..., : drawn.RECORDED]
+    np.testing.assert_allclose(found, golden["outputs"], atol=1e-4)
 
 
 @pytest.mark.parametrize("name", WRITE)

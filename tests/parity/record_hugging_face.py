@@ -4,8 +4,8 @@ Run it in an environment with PyTorch and transformers:
 
     python tests/parity/record_hugging_face.py
 
-It rewrites hugging_face_vit.json, hugging_face_text.json and hugging_face_clip.json in
-tests/checkpoints/goldens: for each kind config.json, which it reads there, so that a kind is added
+It rewrites hugging_face_{vit,text,text_to_text,clip}.json in tests/checkpoints/goldens: for each
+kind config.json, which it reads there, so that a kind is added
 by its `config`, the names and shapes of the tensors, and the logits of drawn weights and inputs;
 see tests/checkpoints/drawn.py.
 """
@@ -44,6 +44,8 @@ def recorded(config, inputs):
         kind(kind.config_class(**config)).save_pretrained(folder)
         path = pathlib.Path(folder) / "model.safetensors"
         shapes = {name: list(tensor.shape) for name, tensor in load_file(path).items()}
+        if config["model_type"] == "pegasus":  # computed, if they are not in the file
+            shapes = {name: shapes[name] for name in shapes if "embed_positions" not in name}
         save_file(drawn.tensors(shapes), path, {"format": "pt"})
         model = kind.from_pretrained(folder).eval()
         config = json.loads((path.parent / "config.json").read_text())
@@ -82,8 +84,15 @@ def record_clip(images):
     path.write_text(json.dumps(content, indent=None) + "\n")
 
 
+def source_and_target(config):
+    """The same tokens as source and target."""
+    tokens = torch.tensor(drawn.tokens(config["vocab_size"]))
+    return {"input_ids": tokens, "decoder_input_ids": tokens}
+
+
 if __name__ == "__main__":
     images = torch.tensor(drawn.images(32, 32)).permute(0, 3, 1, 2)
     record("hugging_face_vit", lambda config: images)
     record_clip(images)
     record("hugging_face_text", lambda config: torch.tensor(drawn.tokens(config["vocab_size"])))
+    record("hugging_face_text_to_text", source_and_target)
