@@ -385,6 +385,19 @@ def test_what_hugging_face_does_not_have(settings, message, tmp_path):
         zoo.save_hf(classifier.model, tmp_path / "hf")
 
 
+def test_pixels_that_fill_no_patch(tmp_path):
+    """transformers and timm leave them out; its folders say so by the size of the images only."""
+    folder = write_folder(tmp_path / "model", HUGGING_FACE["vit"], image_size=37)
+    classifier = zoo.load(folder)
+    assert classifier.model.input_shape == (32, 32, 3)
+    pixels = np.random.default_rng(0).integers(0, 256, (37, 37, 3), "uint8")
+    np.testing.assert_array_equal(classifier.preprocessing.read(pixels), pixels[:32, :32])
+    classifier.save(tmp_path / "run")
+    assert zoo.load(tmp_path / "run").preprocessing == classifier.preprocessing
+    with pytest.raises(CheckpointError, match=r"crop_size=\(37, 37\)"):
+        zoo.save_hf(classifier, tmp_path / "hf")
+
+
 def test_a_new_head_keeps_the_trained_normalization_before_it(tmp_path):
     """As in timm, whose new head follows the same `fc_norm`; of a run too."""
     golden = TIMM["mean"]

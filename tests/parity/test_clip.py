@@ -142,6 +142,11 @@ def test_tokens(kind, settings, tmp_path):
 def test_older_files_of_clip(tmp_path):
     """vocab.json and merges.txt in place of tokenizer.json; config.json with two dicts of each."""
     model, processor = zero_shot(tmp_path)
+    positions = {
+        f"{name}_model.embeddings.position_ids": torch.arange(9) for name in ("text", "vision")
+    }
+    torch.save({**model.state_dict(), **positions}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
     images = [*models.photographs()][:2]
     expected, _ = probabilities(model, processor, TEXTS, images)
     for name in ("tokenizer.json", "tokenizer_config.json"):

@@ -161,6 +161,8 @@ def contents(classifier):
         others.append("attention='linear'")
     if not images.antialias:
         others.append("antialias=False")
+    if images.crop_size:
+        others.append(f"crop_size={images.crop_size}")
     check_counterparts("ViT", vit, REQUIRED, others)
     config = {
         "architectures": ["ViTForImageClassification"],
