@@ -73,8 +73,8 @@ def test_names_of_modules(tmp_path):
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type='yarn' is not supported"),
         ({"num_attention_heads": 12}, "multiple of 4. Received: key_dim=2"),
         ({"num_register_tokens": 0}, "no place in the model: embeddings.register_tokens"),
-        ({"key_bias": True}, "missing: layer.0.attention.k_proj.bias"),
-        ({"query_bias": False}, "no place in the model: layer.0.attention.q_proj.bias"),
+        ({"key_bias": True}, "missing: encoder.layer.0.attention.k_proj.bias"),
+        ({"query_bias": False}, "no place in the model: encoder.layer.0.attention.q_proj.bias"),
         ({"patch_size": [8, 4]}, r"patch_size=\[8, 4\] is not supported"),
         ({"hidden_size": "wide"}, "cannot be used"),
     ],
@@ -150,7 +150,7 @@ def test_timm(kind, tmp_path):
         ("RoPE-ViT", {"rope_temperature": 30.0, "rope_grid_indexing": "ij"}),
         ("RoPE-ViT", {"rope_rotate_half": True, "global_pool": "avg", "use_fc_norm": False}),
         ("DINOv3", {"rope_rotate_half": False, "rope_grid_indexing": "xy", "qkv_bias": False}),
-        ("EVA-02", {"ref_feat_shape": [8, 8], "no_embed_class": True, "init_values": 0.1}),
+        ("EVA-02", {"ref_feat_shape": [16, 16], "no_embed_class": True, "init_values": 0.1}),
     ],
 )
 def test_settings_of_timm(kind, change, tmp_path):

@@ -35,11 +35,15 @@ _SUPPORTED = {
     "rescale_factor": round(1 / 255, 8),
     "resample": (*INTERPOLATIONS,),
 }
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 _CLIP = {
     "resample": 3,
     "do_center_crop": True,
-    "image_mean": (0.48145466, 0.4578275, 0.40821073),
-    "image_std": (0.26862954, 0.26130258, 0.27577711),
+    "image_mean": CLIP_MEAN,
+    "image_std": CLIP_STD,
 }
 _PROCESSORS = {  # other defaults, by the beginning of a processor's name
     "ViT": {},
@@ -47,7 +51,7 @@ _PROCESSORS = {  # other defaults, by the beginning of a processor's name
     "DeiT": {"size": 256, "do_center_crop": True, "resample": 3},
     "Bit": _CLIP,
     "CLIP": _CLIP,
-    "DINOv3": {"image_mean": (0.485, 0.456, 0.406), "image_std": (0.229, 0.224, 0.225)},
+    "DINOv3": {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD},
 }
 _NO_EFFECT = (  # settings that do not affect pixels
     r"_.*|.*_type|.*_class|do_convert_rgb|default_to_square|(input_)?data_format|device"

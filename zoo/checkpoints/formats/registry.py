@@ -34,7 +34,6 @@ from zoo.checkpoints.formats import (
     kerashub,
     marian,
     timm,
-    timm_eva,
 )
 from zoo.checkpoints.hugging_face_config import PROBLEMS, read_json
 from zoo.checkpoints.tensor_files import WEIGHTS, read_file, read_folder
@@ -79,8 +78,6 @@ def load(path, options):
     if format.ANCHOR is not None:
         tensors = read_file(path) if path.is_file() else read_folder(path)
         tensors = tensors.unwrapped(format.ANCHOR, ema)
-        if format is timm and timm_eva.is_eva(config, tensors):
-            format = timm_eva
     loaded = format.load(path, config, tensors, options)
     if hasattr(loaded, "problem"):
         loaded.problem = PROBLEMS.get(config.get("problem_type"), loaded.problem)

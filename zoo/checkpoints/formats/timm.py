@@ -5,7 +5,8 @@ import re
 
 import numpy as np
 
-from zoo.checkpoints.hugging_face_config import check_settings
+from zoo.checkpoints import timm_eva
+from zoo.checkpoints.hugging_face_config import IMAGENET_MEAN, IMAGENET_STD, check_settings
 from zoo.checkpoints.mapping import (
     Source,
     biases,
@@ -42,18 +43,18 @@ MODEL_ARGS = {
     "attn_drop_rate", "drop_path_rate", "weight_init", "fix_init", "use_abs_pos_emb",
     "use_rel_pos_bias", "use_shared_rel_pos_bias", "use_fc_norm", "head_init_scale",
 }  # fmt: skip
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 POOLS = {"token": "cls", "avg": "mean", "map": "map"}
 SUPPORTED = {
     "crop_mode": ("center", "squash"),
     "interpolation": ("bicubic", "bilinear"),
     "global_pool": ("", *POOLS),
 }
-RENAMED = {  # names in Meta's own files of DINOv2, and of BEiT
-    "register_tokens": "reg_token", "w12": "fc1", "w3": "fc2",
+RENAMED = {  # names in Meta's own files of DINOv2 and DINOv3, and of BEiT and EVA
+    "register_tokens": "reg_token", "storage_tokens": "reg_token",
+    "w12": "fc1", "w1": "fc1_g", "w2": "fc1_x", "w3": "fc2",
     "gamma_1": "ls1.gamma", "gamma_2": "ls2.gamma",
 }  # fmt: skip
+IGNORED = ("mask_token", "decoder_pos_embed")
 # BEiT's tables of biases: in each block, and shared.
 BIASES = (f"{BLOCK}attn.relative_position_bias_table", "rel_pos_bias.relative_position_bias_table")
 TABLE = {
@@ -91,16 +92,14 @@ def _renamed(name):
 
 def load(path, config, tensors, options):
     """Loads the classifier or encoder of a file or folder; options are arguments of `zoo.vit`."""
+    is_eva = timm_eva.is_eva(config, tensors)
     tensors = tensors.renamed(_renamed)
     architecture = config.get("architecture", "")
-    unknown = sorted(config.get("model_args", {}).keys() - MODEL_ARGS)
-    if not unknown and "_rpn_" in architecture:  # these normalize the outputs of attention
-        unknown = [architecture]
-    if not unknown and {"norm_pre.weight", "attn_pool.latent"} <= tensors.keys():
-        unknown = ["Perception Encoder"]
-    if unknown:
-        raise CheckpointError(f"{tensors.path}: {', '.join(unknown)} is not supported.")
-    config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
+    if is_eva:
+        config = timm_eva.settings(tensors, config)
+    else:
+        _check(tensors, config)
+        config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
     check_settings(tensors.path, config, SUPPORTED)
     class_tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
     arguments = infer(tensors, len(class_tokens), config)
@@ -115,8 +114,11 @@ def load(path, config, tensors, options):
     arguments["num_heads"] = config.get("num_heads") or _num_heads(architecture, arguments)
     if tables:
         _, arguments["num_heads"] = tensors.shape(tables[0].replace("{i}", "0"), 2)
-    if not options.get("num_heads", arguments["num_heads"]):
+    heads = options.get("num_heads", arguments["num_heads"])
+    if not heads:
         raise CheckpointError(f"{tensors.path} does not say how many heads it has: pass num_heads.")
+    if is_eva:
+        timm_eva.add_rotation(tensors, config, heads, table, arguments)
     is_imagenet = False
     if not tables:  # DeiT; DeiT III and DINOv2; MAE and I-JEPA
         is_imagenet = len(class_tokens) == 2 or arguments["layer_scale"] is not None
@@ -128,8 +130,20 @@ def load(path, config, tensors, options):
         preprocessing(tensors.path, config, arguments["input_shape"], is_imagenet),
         options,
         names=config.get("label_names"),
-        ignored=("mask_token", "decoder_pos_embed"),
+        ignored=(*IGNORED, *timm_eva.IGNORED) if is_eva else IGNORED,
     )
+
+
+def _check(tensors, config):
+    """Raises `CheckpointError` for settings and models that are not supported."""
+    architecture = config.get("architecture", "")
+    unknown = sorted(config.get("model_args", {}).keys() - MODEL_ARGS)
+    if not unknown and "_rpn_" in architecture:  # these normalize the outputs of attention
+        unknown = [architecture]
+    if not unknown and {"norm_pre.weight", "attn_pool.latent"} <= tensors.keys():
+        unknown = ["Perception Encoder"]
+    if unknown:
+        raise CheckpointError(f"{tensors.path}: {', '.join(unknown)} is not supported.")
 
 
 def _tables(tensors):
