@@ -55,6 +55,8 @@ class Config(ImageSettings):
     """Share of the patches of each image that training leaves out, which takes less time; several
     values are used in turn, each for an equal part of the epochs."""
     pool: Literal["cls", "mean"] = "mean"  # docs/vit_cifar10.md compares both
+    distillation_token: bool = False
+    """Learn from --teacher by a second class token with a head of its own (DeiT)."""
     num_registers: int = 0
     """Number of register tokens: learned tokens besides the class token."""
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"  # of the patches
@@ -107,6 +109,7 @@ class Config(ImageSettings):
                 "--patch-dropout must be one or more numbers, at least 0 and less than 1. "
                 f"Received: {self.patch_dropout}."
             )
+        self.check_distillation_token()
         if any(self.patch_dropout) and self.positions in ("relative", "rotary"):
             raise UserError(f"--positions {self.positions} needs --patch-dropout 0.")
 
@@ -183,6 +186,7 @@ def build_model(config, data):
         stochastic_depth=config.stochastic_depth,
         patch_dropout=max(config.patch_dropout),  # `PatchDropoutRates` sets the rate of each epoch
         pool=config.pool,
+        num_class_tokens=2 if config.distillation_token else None,
         num_registers=config.num_registers,
         positions=config.positions,
         attention=config.attention,

@@ -47,6 +47,8 @@ class Config(ImageSettings):
     size: str = "S/16"
     """Published size: Ti, S, S+, B, L or H, a slash and the patch size."""
     pool: Literal["cls", "mean"] = "mean"
+    distillation_token: bool = False
+    """Learn from --teacher by a second class token with a head of its own (DeiT)."""
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "sinusoidal"
     dropout: float = 0.0
     stochastic_depth: float = 0.0
@@ -78,6 +80,7 @@ class Config(ImageSettings):
     def __post_init__(self):
         super().__post_init__()
         self.check("eval_resize", self.image_size)
+        self.check_distillation_token()
 
     def check_flags(self, given):
         super().check_flags(given)
@@ -130,6 +133,7 @@ def build_model(config, num_classes):
         input_shape=(config.image_size, config.image_size, 3),
         num_classes=num_classes,
         pool=config.pool,
+        num_class_tokens=2 if config.distillation_token else None,
         positions=config.positions,
         dropout=config.dropout,
         stochastic_depth=config.stochastic_depth,

@@ -205,6 +205,10 @@ class ViT(TransformerModel):
         self._create_encoder()
         self._create_head()
 
+    separate_heads = False
+    """Whether training with a distillation head returns the logits of both heads separately, for
+    `zoo.training.distillation.DistillationLoss`. It may be set at any time, and is not saved."""
+
     def call(self, images, training=None):  # Keras passes `training` on to all layers
         tokens = self.encode(images, only_class_tokens=self.pool == "cls")  # [B, T, E]
         pooled = self.pooled(tokens)  # [B, 1, width]
@@ -287,11 +291,17 @@ class ViT(TransformerModel):
     # A head with other outputs needs another `logits` and, below, another `_create_head` and
     # `compute_output_shape`.
     def logits(self, pooled):
-        """Computes the logits [B, num_classes] from the output of `pooled`."""
+        """Computes the logits [B, num_classes] from the output of `pooled`.
+
+        In training with `separate_heads`, those of both heads: [B, 2, num_classes].
+        """
         logits = self.head(pooled[:, 0])
-        if self.distillation_head is not None:
-            logits = (logits + self.distillation_head(pooled[:, 1])) / 2
-        return logits
+        if self.distillation_head is None:
+            return logits
+        imitation = self.distillation_head(pooled[:, 1])
+        if self.separate_heads and compat.call_training():
+            return ops.stack([logits, imitation], axis=1)
+        return (logits + imitation) / 2
 
     def features(self, images, training=None):
         """Computes the output of `encode` without registers: [B, class tokens + N, E]."""

@@ -1,5 +1,7 @@
 """The images and the training run of an image classifier."""
 
+import zlib
+
 import keras
 
 from zoo.data.image_batches import GROUP_SIZE, evaluation_batches, training_batches
@@ -9,7 +11,15 @@ from zoo.data.images import digits, unreadable_images_named
 from zoo.data.text_rows import read_lines
 from zoo.data.tfds_data import tfds_images
 from zoo.hardware import has_gpu
+from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier
+from zoo.training.distillation import (
+    DistillationLoss,
+    load_teacher,
+    logits_of,
+    student_accuracy,
+    with_teacher,
+)
 from zoo.training.losses import ClassWeighted, balanced_class_weights, several_labels
 from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint
@@ -87,8 +97,15 @@ def train_classifier(
         for note in data.notes:
             print(note)
 
+    teacher = None
+    if settings.teacher:
+        with run.scope():
+            teacher = load_teacher(settings.teacher, class_names, preprocessing.channels)
+        if isinstance(classifier.model, ViT):
+            classifier.model.separate_heads = True
+
     def batches(first_step):
-        return training_batches(
+        own = training_batches(
             data.train,
             num_classes,
             settings.batch_size,
@@ -99,6 +116,7 @@ def train_classifier(
             min_crop_area=min_crop_area,
             on_device=on_device,
         )
+        return own if teacher is None else with_teacher(own, logits_of(teacher, class_names))
 
     def finish(folder, model):
         trained = ImageClassifier(model, preprocessing, class_names, settings.problem)
@@ -114,6 +132,9 @@ def train_classifier(
         identity["checksum of labels"] = checksum_of_table(settings.labels)
     if hasattr(settings, "weights"):
         identity["model of weights"] = fingerprint(classifier.model, classifier.description())
+    if teacher is not None:
+        weights = [zlib.crc32(weight.numpy()) for weight in teacher.model.weights]
+        identity["teacher"] = fingerprint(teacher.model, teacher.description(), weights)
     if stops_early:
         callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
     validated = data.test if data.valid is None else data.valid
@@ -156,4 +177,9 @@ def objective(settings, data):
         smoothing = settings.label_smoothing
         weights = (weights - smoothing * weights.mean()) / (1.0 - smoothing)
         loss = ClassWeighted(loss, weights)
-    return loss, keras.metrics.CategoricalAccuracy(name="accuracy")
+    if not settings.teacher:
+        return loss, keras.metrics.CategoricalAccuracy(name="accuracy")
+    loss = DistillationLoss(
+        loss, settings.distillation, settings.temperature, settings.distillation_weight
+    )
+    return loss, student_accuracy()

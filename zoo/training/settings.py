@@ -320,9 +320,24 @@ class ImageSettings(RunSettings):
     patience: int | None = None
     """Stop after this many epochs without a lower validation loss, and use the weights of the best
     epoch; by default, training ends with the weights of the last epoch."""
+    teacher: str | None = None
+    """A better classifier of the same classes to learn from as well, for a small model: a run,
+    published weights or their name."""
+    distillation: Literal["hard", "soft"] = "hard"
+    """Learn the class that the teacher predicts, or all of its probabilities."""
+    temperature: float = 1.0
+    """Temperature of --distillation soft: above 1, unlikely classes count more."""
+    distillation_weight: float = 0.5
+    """Share of the teacher in the loss; the rest is that of the labels."""
 
-    LIMITS = RunSettings.LIMITS | {"image_size": COUNT, "validation_split": (0, 0.9)}
-    MAY_CHANGE = RunSettings.MAY_CHANGE | {"data_dir", "labels"}  # they differ on another machine
+    LIMITS = RunSettings.LIMITS | {
+        "image_size": COUNT,
+        "validation_split": (0, 0.9),
+        "temperature": (0.01, 100),
+        "distillation_weight": FRACTION,
+    }
+    # They differ on another machine.
+    MAY_CHANGE = RunSettings.MAY_CHANGE | {"data_dir", "labels", "teacher"}
 
     def __post_init__(self):
         super().__post_init__()
@@ -332,6 +347,8 @@ class ImageSettings(RunSettings):
             raise UserError("--problem multi_label needs --labels, a table of images and labels.")
         if self.problem == "multi_label" and self.class_weights:
             raise UserError("--class-weights needs one label per image, --problem single_label.")
+        if self.problem == "multi_label" and self.teacher:
+            raise UserError("--teacher needs one label per image, --problem single_label.")
 
     def check_flags(self, given):
         if self.is_folder:
@@ -340,6 +357,16 @@ class ImageSettings(RunSettings):
             self.refuse(given, "data_dir", "with --dataset digits, which is built in")
         if not self.randaugment_num_ops:
             self.refuse(given, "randaugment_magnitude", "without --randaugment-num-ops")
+        if not self.teacher:
+            self.refuse(given, "distillation", "without --teacher")
+            self.refuse(given, "distillation_weight", "without --teacher")
+        if not self.teacher or self.distillation == "hard":
+            self.refuse(given, "temperature", "without --teacher and --distillation soft")
+
+    def check_distillation_token(self):
+        """Raises `UserError` unless a recipe's setting `distillation_token` fits the others."""
+        if self.distillation_token and not (self.teacher and self.pool == "cls"):
+            raise UserError("--distillation-token needs --teacher, and --pool cls.")
 
     @property
     def is_folder(self):

@@ -1,0 +1,181 @@
+"""Distillation: the losses of DeiT, and students of recipes.
+
+Tolerance of losses: 1e-6, for sums of float32.
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import zoo
+from tests import interrupted
+from tests.test_recipes import recipe
+from zoo.data.preprocessing import ImagePreprocessing
+from zoo.data.worker_batches import split_batches
+from zoo.errors import UserError
+from zoo.tasks.classifier import ImageClassifier
+from zoo.training import distillation
+from zoo.training.settings import ImageSettings
+
+vit_cifar10 = recipe("vit_cifar10")
+LABELS = np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]], "float32")
+TEACHER = np.array([[2.0, 1.0, -1.0], [0.0, 0.5, 3.0]], "float32")
+STUDENT = np.array([[0.2, -0.4, 1.0], [1.5, 0.0, -0.5]], "float32")
+OTHER = np.array([[-1.0, 0.3, 0.6], [0.1, 2.0, 0.4]], "float32")
+
+
+def softmax(x):
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def cross_entropy(labels, logits):
+    return -(labels * np.log(softmax(logits))).sum(axis=-1)
+
+
+def loss(**arguments):
+    base = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum_over_batch_size")
+    return distillation.DistillationLoss(base, **arguments)
+
+
+def test_hard_distillation():
+    """DeiT, equation 3: (1 - α) CE(labels) + α CE(class of the teacher), here α = 0.3."""
+    classes = np.eye(3)[[0, 2]]
+    expected = 0.7 * cross_entropy(LABELS, STUDENT) + 0.3 * cross_entropy(classes, STUDENT)
+    found = loss(weight=0.3)(np.stack([LABELS, TEACHER], axis=1), STUDENT)
+    np.testing.assert_allclose(found, expected.mean(), rtol=1e-6)
+
+
+def test_soft_distillation_of_two_heads():
+    """DeiT's code: KL of both distributions, summed, times τ² and divided by all elements."""
+    teacher, student = softmax(TEACHER / 2), softmax(OTHER / 2)
+    divergence = (teacher * (np.log(teacher) - np.log(student))).sum() * 2**2 / TEACHER.size
+    expected = 0.5 * cross_entropy(LABELS, STUDENT).mean() + 0.5 * divergence
+    heads = np.stack([STUDENT, OTHER], axis=1)
+    found = loss(kind="soft", temperature=2.0)(np.stack([LABELS, TEACHER], axis=1), heads)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_without_a_teacher_it_is_the_loss_of_labels():
+    np.testing.assert_allclose(
+        loss()(LABELS, STUDENT), cross_entropy(LABELS, STUDENT).mean(), rtol=1e-6
+    )
+
+
+def test_accuracy_is_that_of_the_labels():
+    metric = distillation.student_accuracy()
+    metric.update_state(np.stack([LABELS, TEACHER], axis=1), np.stack([LABELS, LABELS], axis=1))
+    assert metric.result() == 1.0
+
+
+def classifier(names, size, channels=3, seed=0):
+    keras.utils.set_random_seed(seed)
+    model = zoo.vit(
+        input_shape=(size, size, channels),
+        num_classes=len(names),
+        patch_size=4,
+        embed_dim=8,
+        num_heads=2,
+        num_layers=1,
+    )
+    for variable in model.trainable_variables:
+        variable.assign(np.random.default_rng(seed).normal(0, 0.5, variable.shape))
+    mean = (0.2, 0.3, 0.4)[:channels]
+    images = ImagePreprocessing((size, size), channels, mean, (0.5,) * channels)
+    return ImageClassifier(model, images, names)
+
+
+def test_the_teacher_sees_images_in_its_own_size_normalization_and_order_of_classes():
+    teacher = classifier(["cat", "dog", "bird"], size=8)
+    images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3)).astype("uint8")
+    expected = teacher.model(teacher.preprocessing.normalize(images)).numpy()
+    found = distillation.logits_of(teacher, ["bird", "cat", "dog"])(tf.constant(images))
+    np.testing.assert_array_equal(found, expected[:, [2, 0, 1]])
+    larger = np.repeat(np.repeat(images, 2, axis=1), 2, axis=2)  # whose means are the images
+    found = distillation.logits_of(teacher, teacher.class_names)(tf.constant(larger))
+    assert np.abs(found - expected).max() < 0.3 * np.abs(expected).max()  # bicubic
+
+
+def test_the_teacher_sees_augmented_images():
+    images = tf.zeros([4, 2, 2, 1])
+    whole = tf.data.Dataset.from_tensors((images, tf.one_hot([0, 1, 0, 1], 2), tf.ones(4)))
+    batches = split_batches(whole)._replace(on_device=lambda x, labels: (x + 1.0, labels))
+
+    def teacher(images):
+        return tf.reduce_sum(images, axis=[1, 2]) * [1.0, 2.0]
+
+    [(inputs, labels, _)] = distillation.with_teacher(batches, teacher).whole()
+    assert (inputs == 1.0).numpy().all()
+    np.testing.assert_array_equal(labels[:, 1], [[4.0, 8.0]] * 4)
+    np.testing.assert_array_equal(labels[:, 0], tf.one_hot([0, 1, 0, 1], 2))
+
+
+def test_both_heads_in_training_only():
+    model = zoo.vit(
+        input_shape=(8, 8, 3),
+        num_classes=3,
+        patch_size=4,
+        embed_dim=8,
+        num_heads=2,
+        num_layers=1,
+        num_class_tokens=2,
+    )
+    images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
+    mean = model(images, training=True)
+    model.separate_heads = True
+    both = model(images, training=True)
+    assert both.shape == (2, 2, 3)
+    np.testing.assert_allclose(np.mean(both, axis=1), mean, atol=1e-6)
+    np.testing.assert_allclose(model(images), mean, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def teacher_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    classifier([str(digit) for digit in range(10)], size=12, channels=1).save(folder)
+    return folder
+
+
+def flags_of(teacher, *others):
+    return ["--teacher", str(teacher), "--pool", "cls", "--distillation-token", *others]
+
+
+@pytest.mark.ci
+def test_a_student_on_one_and_on_two_devices(teacher_folder, tmp_path):
+    """Equal within the rounding of sums in another order over some updates of Adam."""
+    nothing_drawn = ["--dropout", "0", "--stochastic-depth", "0", "--patch-dropout", "0"]
+    flags = flags_of(teacher_folder, *nothing_drawn, "--initialization", "glorot")
+    flags += ["--optimizer", "adamw"]
+    one, _, _ = interrupted.completed("digits", tmp_path / "one", *flags, "--accumulation", "2")
+    two, _, _ = interrupted.completed("mirrored", tmp_path / "two", *flags)
+    for path, weights in one.items():
+        np.testing.assert_allclose(two[path], weights, atol=1e-3)
+    model = zoo.load(tmp_path / "one").model
+    assert model.num_class_tokens == 2 and not model.separate_heads
+
+
+@pytest.mark.ci
+def test_a_student_that_is_killed_is_resumed_bit_for_bit(teacher_folder, tmp_path):
+    flags = flags_of(teacher_folder, "--distillation", "soft", "--temperature", "3")
+    expected = interrupted.completed("digits", tmp_path / "whole", *flags)
+    interrupted.killed("digits", tmp_path / "run", "writing", *flags)
+    interrupted.assert_same(interrupted.resumed("digits", tmp_path / "run", *flags), expected)
+
+
+def test_refused(teacher_folder, tmp_path):
+    other = tmp_path / "other"
+    classifier(["a", "b"], size=8, channels=1).save(other)
+    names = [str(digit) for digit in range(10)]
+    with pytest.raises(UserError, match="must have the 10 classes of the data"):
+        distillation.load_teacher(other, names, channels=1)
+    with pytest.raises(UserError, match="1 channels. Received: images of 3"):
+        distillation.load_teacher(teacher_folder, names, channels=3)
+    with pytest.raises(UserError, match="--teacher: There is no file"):
+        distillation.load_teacher(tmp_path / "none", names, channels=1)
+    with pytest.raises(UserError, match="--distillation-token needs --teacher"):
+        dataclasses.replace(vit_cifar10.DIGITS, distillation_token=True)
+    with pytest.raises(UserError, match="--teacher needs one label per image"):
+        ImageSettings(problem="multi_label", labels="x", data_dir="x", teacher="x")

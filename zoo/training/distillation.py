@@ -1,0 +1,166 @@
+"""Distillation: a student learns from labels and from what a teacher predicts.
+
+Sources: Hinton et al. 2015, "Distilling the Knowledge in a Neural Network", section 2; Touvron et
+al. 2020, "Training data-efficient image transformers & distillation through attention" (DeiT),
+section 4, and its code, losses.py.
+
+Axes: B images, K classes.
+"""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from zoo.errors import UserError
+from zoo.loading import load
+from zoo.tasks.classifier import ImageClassifier
+
+
+def load_teacher(path, class_names, channels):
+    """Loads the classifier of ``--teacher``.
+
+    Args:
+        path: see `zoo.load`.
+        class_names: class names of the student.
+        channels: number of channels of the student's images.
+
+    Returns:
+        `zoo.tasks.classifier.ImageClassifier`.
+
+    Raises:
+        UserError: if there is no such path, or the model does not have the classes of the student.
+    """
+    try:
+        teacher = load(path)
+    except (UserError, FileNotFoundError) as error:
+        raise UserError(f"--teacher: {error}") from None
+    if not isinstance(teacher, ImageClassifier):
+        raise UserError(f"--teacher {path} is a {type(teacher).__name__}, not an image classifier.")
+    if sorted(teacher.class_names) != sorted(class_names):
+        raise UserError(
+            f"--teacher {path} must have the {len(class_names)} classes of the data, such as "
+            f"{class_names[0]!r}. It has {len(teacher.class_names)}, such as "
+            f"{teacher.class_names[0]!r}."
+        )
+    if teacher.preprocessing.channels != channels:
+        raise UserError(
+            f"--teacher {path} takes images of {teacher.preprocessing.channels} channels. "
+            f"Received: images of {channels}."
+        )
+    return teacher
+
+
+def logits_of(teacher, class_names):
+    """Returns the function from images to a teacher's logits, in the order of `class_names`.
+
+    Args:
+        teacher: result of `load_teacher`.
+        class_names: class names of the student.
+
+    Returns:
+        Function of images [B, H, W, C] with values in 0..255, of any size, which the teacher sees
+        in its own size and normalization; it returns float32 [B, K].
+    """
+    preprocessing = teacher.preprocessing
+    order = [teacher.class_names.index(name) for name in class_names]
+
+    def logits(images):
+        images = tf.cast(images, tf.float32)
+        if tuple(images.shape[1:3]) != tuple(preprocessing.image_size):
+            images = tf.image.resize(
+                images, preprocessing.image_size, preprocessing.interpolation, antialias=True
+            )
+            images = tf.clip_by_value(images, 0.0, 255.0)  # bicubic values may be outside
+        predicted = teacher.model(preprocessing.normalize(images), training=False)
+        return tf.gather(tf.cast(predicted, tf.float32), order, axis=1)
+
+    return logits
+
+
+def with_teacher(batches, teacher):
+    """Adds the logits of a teacher to the labels of batches.
+
+    The device that trains on a batch computes them, after the augmentation.
+
+    Args:
+        batches: `zoo.data.worker_batches.WorkerBatches` of (images, labels [B, K], weights).
+        teacher: function of images, such as `logits_of`, that returns logits [B, K].
+
+    Returns:
+        `WorkerBatches` whose labels are float32 [B, 2, K], for `DistillationLoss`.
+    """
+
+    def on_device(images, labels):
+        if batches.on_device is not None:
+            images, labels = batches.on_device(images, labels)
+        logits = tf.cast(teacher(images), tf.float32)
+        return images, tf.stack([labels, tf.stop_gradient(logits)], axis=1)
+
+    return batches._replace(on_device=on_device)
+
+
+class DistillationLoss(keras.losses.Loss):
+    """(1 - α) · loss(labels) + α · loss(teacher): DeiT, section 4, equations 2 and 3.
+
+    - "hard": the cross-entropy of the class that the teacher predicts.
+    - "soft": the Kullback-Leibler divergence of both distributions at temperature τ, times τ² and
+      divided by K, as in DeiT's code.
+
+    Args:
+        loss: `keras.losses.Loss` of soft labels [B, K] and logits.
+        kind: "hard" or "soft".
+        temperature: τ of "soft".
+        weight: α, the share of the teacher.
+
+    Input: labels and logits of the teacher [B, 2, K]; logits [B, K], or [B, 2, K] of a head for the
+    labels and one for the teacher. With labels [B, K], as in validation, it is `loss`.
+
+    Output: [B] from `call`.
+    """
+
+    def __init__(self, loss, kind="hard", temperature=1.0, weight=0.5):
+        super().__init__(loss.name, loss.reduction, loss.dtype)
+        self.loss = loss
+        self.kind = kind
+        self.temperature = temperature
+        self.weight = weight
+
+    def call(self, y_true, y_pred):
+        if len(y_true.shape) == 2:
+            return self.loss.call(y_true, y_pred)
+        labels = y_true[:, 0]
+        teacher = y_true[:, 1]
+        student = y_pred
+        if len(y_pred.shape) == 3:
+            y_pred, student = y_pred[:, 0], y_pred[:, 1]
+        imitation = hard_loss(teacher, student)
+        if self.kind == "soft":
+            imitation = soft_loss(teacher, student, self.temperature)
+        return (1.0 - self.weight) * self.loss.call(labels, y_pred) + self.weight * imitation
+
+
+def hard_loss(teacher, student):
+    """The cross-entropy [B] of the teacher's classes; both are logits [B, K]."""
+    target = ops.one_hot(ops.argmax(teacher, axis=-1), teacher.shape[-1], dtype=student.dtype)
+    return -ops.sum(target * ops.log_softmax(student), axis=-1)
+
+
+def soft_loss(teacher, student, temperature):
+    """τ²/K · KL(teacher, student) at temperature τ: [B]; both are logits [B, K]."""
+    teacher = ops.log_softmax(teacher / temperature)
+    student = ops.log_softmax(student / temperature)
+    divergence = ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)
+    return divergence * temperature**2 / teacher.shape[-1]
+
+
+def student_accuracy(name="accuracy"):
+    """Creates the accuracy of a student on labels [B, K], or [B, 2, K] of `with_teacher`."""
+    return keras.metrics.MeanMetricWrapper(_student_is_correct, name=name)
+
+
+def _student_is_correct(labels, logits):
+    if len(labels.shape) == 3:
+        labels = labels[:, 0]
+    if len(logits.shape) == 3:
+        logits = ops.mean(logits, axis=1)  # as the student predicts
+    return keras.metrics.categorical_accuracy(labels, logits)
