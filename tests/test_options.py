@@ -257,8 +257,12 @@ def test_what_is_true_or_false(tasks, name):
     for wrong in ("no", 0, 1, None):
         with pytest.raises(TaskError, match=f"{name} must be True or False"):
             Translator(*given, tasks["translator"].target_tokenizer, **{name: wrong})
-        with pytest.raises(TaskError, match="sentences must be True or False"):
-            tasks["translator"](TEXTS, sentences=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["no", 0, 1])
+def test_sentences_are_true_or_false(tasks, wrong):
+    with pytest.raises(TaskError, match="sentences must be True or False"):
+        tasks["translator"](TEXTS, sentences=wrong)
 
 
 @pytest.mark.parametrize("tokens", [{5: -100.0}, b"ab", "5", 5, [5.0], [True], [-1]])
