@@ -53,6 +53,11 @@ NOT_COMPARED = {
     "labels": "of a table: tests/test_image_labels.py",
     "problem": "as labels",
     "preset": "selects defaults: tests/training/test_settings.py",
+    "teacher": "of another run: tests/training/test_distillation.py",
+    "distillation": "as teacher",
+    "distillation_token": "as teacher",
+    "distillation_weight": "as teacher",
+    "temperature": "as teacher",
 }
 MARKS = dict.fromkeys(RECIPES, pytest.mark.slow)  # minutes each
 # Other values than `another` finds: of one setting, or of several together.

@@ -18,6 +18,7 @@ from zoo.data.worker_batches import split_batches
 from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training import distillation
+from zoo.training.image_run import objective
 from zoo.training.settings import ImageSettings
 
 vit_cifar10 = recipe("vit_cifar10")
@@ -163,6 +164,18 @@ def test_a_student_that_is_killed_is_resumed_bit_for_bit(teacher_folder, tmp_pat
     expected = interrupted.completed("digits", tmp_path / "whole", *flags)
     interrupted.killed("digits", tmp_path / "run", "writing", *flags)
     interrupted.assert_same(interrupted.resumed("digits", tmp_path / "run", *flags), expected)
+
+
+def test_flags():
+    flags = {"distillation": "soft", "temperature": 3.0, "distillation_weight": 0.7}
+    config = dataclasses.replace(vit_cifar10.DIGITS, teacher="x", **flags)
+    found, _ = objective(config, data=None)
+    assert (found.kind, found.temperature, found.weight) == ("soft", 3.0, 0.7)
+    config.check_flags(flags)
+    with pytest.raises(UserError, match="--distillation has no effect without --teacher"):
+        dataclasses.replace(config, teacher=None).check_flags({"distillation"})
+    with pytest.raises(UserError, match="--temperature has no effect without"):
+        dataclasses.replace(config, distillation="hard").check_flags({"temperature"})
 
 
 def test_refused(teacher_folder, tmp_path):
