@@ -133,10 +133,10 @@ def test_tokens(kind, settings, tmp_path):
     padding = True if kind == "CLIP" else "max_length"
     expected = published(TEXTS, padding=padding, return_tensors="np")
     for default in (kind, None):
-        found, is_real = encode_texts(tmp_path, TEXTS, 24, default, fills=kind != "CLIP")
+        found, found_mask = encode_texts(tmp_path, TEXTS, 24, default, pads_to_limit=kind != "CLIP")
         np.testing.assert_array_equal(found, expected["input_ids"])
         mask = expected.get("attention_mask", np.ones_like(found))
-        np.testing.assert_array_equal(is_real, mask)
+        np.testing.assert_array_equal(found_mask, mask)
 
 
 def test_older_files_of_clip(tmp_path):

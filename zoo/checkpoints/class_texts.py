@@ -26,7 +26,7 @@ _KINDS = {  # transformers' tokenizers, and their default settings
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def encode_texts(folder, texts, limit, kind, fills):
+def encode_texts(folder, texts, limit, kind, pads_to_limit):
     """Tokenizes texts with the tokenizer of a folder.
 
     Args:
@@ -34,15 +34,15 @@ def encode_texts(folder, texts, limit, kind, fills):
         texts: list of str.
         limit: maximum number of tokens of a text.
         kind: transformers' tokenizer, if tokenizer_config.json does not name it.
-        fills: whether all texts are padded to the maximum, and not to the longest of them.
+        pads_to_limit: whether all texts are padded to the maximum, and not to the longest of them.
 
     Returns:
-        Token ids, int32 [B, T], and bool [B, T], False for padding that no token attends to.
+        Token ids, int32 [B, T], and a mask, bool [B, T], True = attend: of SigLIP also to padding.
 
     Raises:
         UserError: if a text is too long, or the tokenizer is of another kind.
     """
-    if fills and not (folder / "tokenizer_config.json").is_file():  # says how to pad
+    if pads_to_limit and not (folder / "tokenizer_config.json").is_file():  # says how to pad
         raise CheckpointError(f"{folder} contains no tokenizer_config.json.")
     given = {name: x for name, x in tokenizer_settings(folder).items() if x is not None}
     kind = given.get("tokenizer_class", kind).removesuffix("Fast")
@@ -59,14 +59,14 @@ def encode_texts(folder, texts, limit, kind, fills):
                 f"The class {text[:60]!r} has {len(row)} tokens, and the model takes {limit}. "
                 "Shorten it."
             )
-    length = limit if fills else max(map(len, rows))
+    length = limit if pads_to_limit else max(map(len, rows))
     tokens = np.full((len(rows), length), padding, "int32")
-    is_real = np.full(tokens.shape, "attention_mask" not in settings["model_input_names"])
+    mask = np.full(tokens.shape, "attention_mask" not in settings["model_input_names"])
     for index, row in enumerate(rows):
         start = length - len(row) if settings["padding_side"] == "left" else 0
         tokens[index, start : start + len(row)] = row
-        is_real[index, start : start + len(row)] = True
-    return tokens, is_real
+        mask[index, start : start + len(row)] = True
+    return tokens, mask
 
 
 def _by_library(folder, texts, settings, kind):
@@ -88,14 +88,14 @@ def _by_sentencepiece(folder, texts, settings, kind):
     ids = {piece: id for id, piece in tokenizer.tokens.items()}
     end = ids[settings.get("eos_token", "</s>")]
     # Alone, a text would lose the space at its beginning.
-    before = settings.get("unk_token", "<unk>")
-    [removed] = tokenizer.encode([before])
+    marker = settings.get("unk_token", "<unk>")
+    [marker_ids] = tokenizer.encode([marker])
     rows = []
     for text in texts:
         text = SPACE + text.replace(SPACE, " ")
         if settings["do_lower_case"]:
             text = text.lower()
         text = re.sub(r"\s+", " ", text.translate(_NO_PUNCTUATION)).strip()
-        [row] = tokenizer.encode([before + text])
-        rows.append([*row[len(removed) :], end])
+        [row] = tokenizer.encode([marker + text])
+        rows.append([*row[len(marker_ids) :], end])
     return rows, ids[settings["pad_token"]]

@@ -147,7 +147,7 @@ def image_size(tensors, name, prefix, patch_size, size=()):
 
     Args:
         tensors, name: `Tensors`, and the name of the positions [1, n, E].
-        prefix: number of class tokens.
+        prefix: number of class tokens that may have positions; 0 if none has.
         patch_size: side of a patch in pixels.
         size: (H, W) in the metadata; without it, images are square.
     """

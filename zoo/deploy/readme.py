@@ -37,14 +37,14 @@ def readme(description, folder):
 def _image(image_size, channels, resize, interpolation, antialias, crop_size, **others):
     """Values for the instructions to read an image with Pillow."""
     height, width = image_size
+    crop_height, crop_width = crop_size or image_size
     if resize is None:
-        factor = f"max({width} / image.width, {height} / image.height)"
+        factor = f"max({crop_width} / image.width, {crop_height} / image.height)"
         resized = f"[round(side * {factor}) for side in image.size]"
     elif isinstance(resize, int):
         resized = f"[int(side * {resize} / min(image.size)) for side in image.size]"
     else:
         resized = f"({resize[1]}, {resize[0]})"
-    crop_height, crop_width = crop_size or image_size
     return {
         "height": height,
         "width": width,

@@ -1,4 +1,4 @@
-"""The text encoder beside an image encoder.
+"""The text encoder beside an image encoder; not the task `zoo.tasks.encoder.TextEncoder`.
 
 Sources: Radford et al. 2021, "Learning Transferable Visual Models From Natural Language
 Supervision" (CLIP), section 2.4; Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training"
@@ -27,7 +27,7 @@ class TextTower(TransformerModel):
 
     Inputs:
         tokens: token ids, int [B, T].
-        is_real: bool [B, T], False for padding that no token attends to.
+        mask: bool [B, T], True = attend.
         places: int [B], the position of the token that stands for the text.
 
     Output: features [B, num_features].
@@ -78,9 +78,9 @@ class TextTower(TransformerModel):
             num_features, dtype=self.dtype_policy, name="projection"
         )
 
-    def call(self, tokens, is_real, places):
+    def call(self, tokens, mask, places):
         x = self.encoder_embedding(tokens)  # [B, T, E]
-        mask = layers.padding_mask(is_real)
+        mask = layers.padding_mask(mask)
         if self.causal:
             mask = ops.logical_and(mask, layers.causal_mask(ops.shape(tokens)[1]))
         for block in self.encoder_blocks:

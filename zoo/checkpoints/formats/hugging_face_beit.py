@@ -12,12 +12,12 @@ from zoo.errors import CheckpointError
 MODEL_TYPES = ("beit", "data2vec-vision")
 ANCHOR = hugging_face_vit.ANCHOR
 IGNORED = (r"embeddings\.mask_token",)
-TABLE = "relative_position_bias.relative_position_bias_table"
-TABLES = {  # names in config.json and in the file
-    "use_relative_position_bias": f"{BLOCK}attention.attention.{TABLE}",
-    "use_shared_relative_position_bias": f"encoder.{TABLE}",
+BIAS_TABLE = "relative_position_bias.relative_position_bias_table"
+BIAS_TABLES = {  # names in config.json and in the file
+    "use_relative_position_bias": f"{BLOCK}attention.attention.{BIAS_TABLE}",
+    "use_shared_relative_position_bias": f"encoder.{BIAS_TABLE}",
 }
-BEIT = {
+TABLE = {
     **VIT,
     "encoder_{i}/attention_scale/gamma": same(f"{BLOCK}lambda_1"),
     "encoder_{i}/feed_forward_scale/gamma": same(f"{BLOCK}lambda_2"),
@@ -31,12 +31,12 @@ def load(folder, config, tensors, options):
     arguments = hugging_face_vit.arguments_of(folder, config, tensors)
     patch_size = arguments["patch_size"]
     size = arguments["input_shape"][:2]
-    tables = [name for setting, name in TABLES.items() if config.get(setting)]
+    tables = [name for setting, name in BIAS_TABLES.items() if config.get(setting)]
     is_absolute = bool(config.get("use_absolute_position_embeddings"))
     if is_absolute == bool(tables):
         raise CheckpointError(
             f"{folder}: use_absolute_position_embeddings={is_absolute} with {len(tables)} kinds of "
-            f"relative positions ({', '.join(TABLES)}) is not supported."
+            f"relative positions ({', '.join(BIAS_TABLES)}) is not supported."
         )
     if is_absolute:
         image_size(tensors, POSITIONS, 1, patch_size, size)
@@ -55,7 +55,7 @@ def load(folder, config, tensors, options):
     }
     query, _, value = (f"{name}.bias" for name in QKV)
     table = {
-        **BEIT,
+        **TABLE,
         "encoder_{i}/attention/qkv/bias": biases(arguments["embed_dim"], query, None, value),
         "encoder_{i}_positions/embeddings": Source(tables, lambda *tables: sum(tables)),
     }
@@ -67,6 +67,6 @@ def load(folder, config, tensors, options):
 
 def _renamed(name):
     """The name in published files of a tensor, also of `model.state_dict()` in transformers 5."""
-    name = hugging_face_vit.renamed(False, name)
+    name = hugging_face_vit.renamed(name)
     name = re.sub("^shared_position_bias", "encoder.relative_position_bias", name)
     return re.sub(r"^(encoder\.layer\.\d+)\.rel", r"\1.attention.attention.rel", name)

@@ -201,7 +201,11 @@ def _sentence_encoder(bert, max_length):
         print(
             f"{folder}: similarity_fn_name={similarity!r} is ignored; `similarity` is the cosine."
         )
-    [texts] = [read_json(path) for path in bert.glob("sentence_*_config.json")] or [{}]
+    files = sorted(bert.glob("sentence_*_config.json"))
+    if len(files) > 1:
+        names = ", ".join(path.name for path in files)
+        raise CheckpointError(f"{bert} has several descriptions of a sentence encoder: {names}.")
+    texts = read_json(files[0]) if files else {}
     limit = read_json(bert / "tokenizer_config.json", {}).get("model_max_length") or max_length
     return _SentenceEncoder(
         pool=pools[0],

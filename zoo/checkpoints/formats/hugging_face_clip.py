@@ -191,7 +191,7 @@ def _class_vectors(folder, config, tensors, classes, is_clip):
     vocab_size, _ = tensors.shape(TOKENS, 2)
     limit, _ = tensors.shape(POSITIONS, 2)
     kind = "CLIPTokenizer" if is_clip else "SiglipTokenizer"
-    tokens, is_real = encode_texts(folder, classes, limit, kind, fills=not is_clip)
+    tokens, mask = encode_texts(folder, classes, limit, kind, pads_to_limit=not is_clip)
     if tokens.max() >= vocab_size:
         raise CheckpointError(f"{folder}: the tokenizer has more tokens than the text encoder.")
     places = np.full(len(tokens), tokens.shape[1] - 1)
@@ -215,7 +215,7 @@ def _class_vectors(folder, config, tensors, classes, is_clip):
     parts = []
     for start in range(0, len(tokens), TEXTS_IN_BATCH):
         part = slice(start, start + TEXTS_IN_BATCH)
-        parts.append(np.asarray(encoder(tokens[part], is_real[part], places[part])))
+        parts.append(np.asarray(encoder(tokens[part], mask[part], places[part])))
     vectors = np.concatenate(parts)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 

@@ -52,7 +52,6 @@ def load(folder, config, tensors, options):
         "rotation": RotaryGridPositions(key_dim, theta, extent=4 * math.pi, centered=True),
         "layer_scale": 1.0,
         "qkv_bias": any(qkv.values()),
-        "epsilon": as_number("layer_norm_eps", config["layer_norm_eps"], float, 0),
     }
     table = {
         **DINOV2,

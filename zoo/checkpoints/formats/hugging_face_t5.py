@@ -1,8 +1,8 @@
 """Hugging Face's folders of T5, Flan-T5, mT5, MADLAD-400 and ByT5 (transformers: models/t5, mt5).
 
 T5's attention does not scale scores: queries are multiplied by √D here, which
-`zoo.layers.scaled_dot_product_attention` divides them by. Likewise, where T5 multiplies the
-decoder's output by 1/√E, so is the last normalization.
+`zoo.layers.scaled_dot_product_attention` divides them by. Where T5 multiplies the decoder's output
+by 1/√E, the last normalization has this factor here.
 """
 
 import re

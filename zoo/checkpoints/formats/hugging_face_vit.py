@@ -90,7 +90,7 @@ def load(folder, config, tensors, options):
     """Loads the classifier or encoder of a folder; options are arguments of `zoo.vit`."""
     model_type = config["model_type"]
     is_dino = model_type.startswith("dinov2")
-    tensors = tensors.renamed(functools.partial(renamed, is_dino))
+    tensors = tensors.renamed(functools.partial(renamed, is_dino=is_dino))
     if is_dino:
         config = {"layer_norm_eps": 1e-6, "patch_size": 14, **config}
     arguments = arguments_of(folder, config, tensors)
@@ -142,7 +142,7 @@ def arguments_of(folder, config, tensors):
     return arguments
 
 
-def renamed(is_dino, name):
+def renamed(name, is_dino=False):
     """The name in published files; see `MODULES`."""
     name = re.sub(r"^layers\.", "encoder.layer.", name)
     pattern = r"\b[qkvo]_proj\b" if is_dino else r"\b([qkvo]_proj|mlp\.fc[12])\b"
