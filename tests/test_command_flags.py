@@ -61,6 +61,7 @@ CLASSIFY = {
     "too_long": ["--too-long", "error"],
     "engine": ENGINES,
     "dtype": ["--dtype", "float64"],
+    "classes": ["--classes", "a cat"],  # those of CLIP: tests/checkpoints/test_clip.py
 }
 WITH_OTHERS = {"too_long": LONG, "file": None}
 

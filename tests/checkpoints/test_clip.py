@@ -4,14 +4,17 @@ The expected outputs are those of transformers, which tests/parity/record_huggin
 """
 
 import json
+import re
 
 import numpy as np
+import PIL.Image
 import pytest
 
 import zoo
 from tests.checkpoints import clip_folders, drawn, text_folders
 from tests.checkpoints.clip_folders import TEXTS
 from tests.checkpoints.test_vit_checkpoints import GOLDENS
+from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError
 from zoo.errors import UserError
 from zoo.tasks.encoder import ImageEncoder
@@ -82,13 +85,37 @@ def test_an_exported_classifier(kind, tmp_path):
     assert (tmp_path / "export" / "saved_model.pb").is_file()
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["CLIP", "SigLIP"])
+def test_classes_of_the_command_line(kind, tmp_path, capsys):
+    folder = str(write_folder(tmp_path / "model", kind))
+    texts = ["a cat", "dogs, on a couch", "x"]
+    flags = [f"--classes={text}" for text in texts]
+    classifier = zoo.load(folder, classes=texts)
+    images = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 3), np.uint8)
+    expected = classifier(images, top_k=1)
+    best = [name for [(name, _)] in expected]
+    for index, image in enumerate(images):
+        path = tmp_path / "images" / best[index] / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(image).save(path)
+        if index == 0:
+            assert main(["classify", folder, str(path), "--top-k", "1", *flags]) == 0
+            assert capsys.readouterr().out.strip().split("\t")[1].startswith(best[0])
+    assert main(["evaluate", folder, str(tmp_path / "images"), *flags]) == 0
+    assert re.search("accuracy +100.00%", capsys.readouterr().out)
+    assert main(["export", folder, str(tmp_path / "export"), *flags]) == 0
+    exported = json.loads((tmp_path / "export" / "export.json").read_text())
+    assert texts == exported["class_names"]
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"classes": ["a"], "num_classes": 3}, "and no num_classes"),
         ({"classes": "a cat"}, "Texts must be a list of str"),
         ({"classes": ["a", 1]}, "Item 1 is of type int"),
-        ({"classes": []}, "classes"),
+        ({"classes": []}, "classes must have at least one text"),
         ({"classes": ["a cat " * 30]}, "has .* tokens, and the model takes 24"),
     ],
 )
@@ -118,6 +145,7 @@ def test_classes_need_a_text_encoder_and_its_tokenizer(tmp_path):
     "kind, settings, message",
     [
         ("CLIP", {"eos_token_id": 7}, "texts do not end with eos_token_id=7"),
+        ("CLIP", {"layer_norm_eps": None}, "epsilon must be a finite number"),
         ("CLIP", {"hidden_act": "mish"}, "the activation 'mish' is not supported"),
         ("SigLIP", {"hidden_size": 23}, "num_heads must divide embed_dim|does not fit"),
     ],

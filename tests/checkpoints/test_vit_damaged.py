@@ -96,6 +96,17 @@ def test_a_tensor_that_does_not_fit(write, name, change, tmp_path):
     assert name.split("encoderblock/")[-1] in str(error.value)
 
 
+@pytest.mark.parametrize("epsilon", [None, {}, [1, 2], "small", -1.0, float("nan"), 1e400])
+@pytest.mark.parametrize("kind", ["vit", "beit", "dinov3, no head"])
+def test_a_setting_that_is_no_number(kind, epsilon, tmp_path):
+    golden = HUGGING_FACE[kind]
+    config = {**golden["config"], "layer_norm_eps": epsilon}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file(drawn.tensors(golden["shapes"]), tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="epsilon must be a finite number of at least 0"):
+        zoo.load(tmp_path)
+
+
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_tensor_without_a_place(write, tmp_path):
     name = {hugging_face: "dinov2.extra", beit: "beit.extra"}.get(write, "extra")

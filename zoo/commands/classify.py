@@ -5,6 +5,7 @@ import sys
 from typing import Literal
 
 from zoo.commands.shared import (
+    Classes,
     File,
     Float,
     Int,
@@ -31,6 +32,7 @@ def classify(
     too_long: flag(Literal["error", "truncate"] | None, "{error,truncate}") = None,
     engine: Str = None,
     dtype: Str = None,
+    classes: Classes = (),
 ):
     """Classify images or texts.
 
@@ -44,7 +46,7 @@ def classify(
         engine: onnxruntime or openvino in place of TensorFlow, often faster on CPUs
         dtype: dtype, such as bfloat16 (the run's); with --engine also int8 (float32)
     """
-    classifier = load(run_folder, "classify", dtype=dtype, engine=engine)
+    classifier = load(run_folder, "classify", dtype=dtype, engine=engine, classes=classes)
     from zoo.tasks.classifier import ImageClassifier
 
     if isinstance(classifier, ImageClassifier):

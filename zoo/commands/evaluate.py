@@ -5,7 +5,15 @@ import json
 from tyro.conf import Positional, UseAppendAction
 
 from zoo import files
-from zoo.commands.shared import Shortlist, SourceLanguage, Str, TargetLanguage, flag, given
+from zoo.commands.shared import (
+    Classes,
+    Shortlist,
+    SourceLanguage,
+    Str,
+    TargetLanguage,
+    flag,
+    given,
+)
 from zoo.errors import UserError, check_tensorflow
 from zoo.startup import import_tensorflow_quietly
 
@@ -24,6 +32,7 @@ def evaluate(
     src_lang: SourceLanguage = None,
     tgt_lang: TargetLanguage = None,
     shortlist: Shortlist = False,
+    classes: Classes = (),
 ):
     """Print scores of models on labeled data: accuracy, BLEU or perplexity.
 
@@ -48,7 +57,12 @@ def evaluate(
     from zoo.evaluation.evaluate import evaluate
 
     model_options = given(
-        engine=engine, dtype=dtype, src_lang=src_lang, tgt_lang=tgt_lang, shortlist=shortlist
+        engine=engine,
+        dtype=dtype,
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        shortlist=shortlist,
+        classes=classes,
     )
     reports = evaluate(
         models,

@@ -7,6 +7,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 from zoo.commands.shared import (
+    Classes,
     Float,
     Int,
     RunFolder,
@@ -35,6 +36,7 @@ def export(
     overwrite: bool = False,
     src_lang: SourceLanguage = None,
     tgt_lang: TargetLanguage = None,
+    classes: Classes = (),
 ):
     """Export a trained model for serving, or for other engines.
 
@@ -55,7 +57,8 @@ def export(
     # A SavedModel has the dtypes of the model; other formats convert the weights.
     model_dtype = dtype if format == "saved_model" else None
     export_dtype = None if format == "saved_model" else dtype
-    model = load(run_folder, dtype=model_dtype, src_lang=src_lang, tgt_lang=tgt_lang)
+    options = {"src_lang": src_lang, "tgt_lang": tgt_lang, "classes": classes}
+    model = load(run_folder, dtype=model_dtype, **options)
     from zoo.deploy.export import DESCRIPTION_FILE, export
 
     print("Exporting the model and checking the export ...", file=sys.stderr)

@@ -29,6 +29,9 @@ RunFolder = flag(Positional[str], "RUN", RUN_HELP)
 Items = flag(Positional[tuple[str, ...]], "[ITEM ...]")
 WholeTexts = flag(bool, None, "translate each text as a whole, not sentence by sentence")
 Shortlist = flag(bool, None, "use the lexical shortlist of a model of Marian, which saves time")
+Classes = flag(
+    UseAppendAction[tuple[str, ...]], "TEXT", "text of a class, for CLIP and SigLIP; repeatable"
+)
 SourceLanguage = flag(
     str | None, "CODE", "source language, for published weights of several languages"
 )

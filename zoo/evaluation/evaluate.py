@@ -111,7 +111,7 @@ def evaluate(
     data = os.path.expanduser(data)
     if data_dir is not None and (data == "digits" or os.path.isdir(data)):
         raise UserError(f"data_dir is for a TensorFlow data set, by its name. Received: {data}.")
-    if kind == "multi_label_classifier" and labels is None:
+    if kind == "multi_label_classifier" and labels is None and "classes" not in options:
         raise UserError("With several labels per image, pass labels, a table of them.")
     if kind in ("classifier", "multi_label_classifier"):
         items = labeled_images(data, labels, data_dir, tasks[0].settings, tasks[0].problem)
@@ -272,6 +272,9 @@ def _several_label_scores(probabilities, labels, names):
         raise DataError("None of the items has a class.")
     scores = label_scores(true, probabilities[computed], names)
     class_items = scores.pop("items")
+    if np.all(true.sum(axis=1) == 1):
+        best = probabilities[computed].argmax(axis=1)
+        scores = {"accuracy": float(true[range(len(true)), best].mean()), **scores}
     return {"items": len(computed), **scores, "class_items": class_items}
 
 

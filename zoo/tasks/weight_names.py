@@ -93,6 +93,7 @@ def check_size(path, arguments, most):
     for name, maximum in numbers.items():
         if arguments.get(name) is not None:
             given[name] = as_number(name, arguments[name], int, 1, maximum)
+    as_number("epsilon", arguments.get("epsilon", 0), float, 0)
     width = given.get("embed_dim", 1)
     hidden = given.get("ff_dim", 4 * width)
     rows = given.get("num_layers", 1) * hidden  # of all matrices [rows, embed_dim]

@@ -103,6 +103,8 @@ def load(folder, config, tensors, options):
     names = []
     if classes is not None:
         names = as_texts(classes)
+        if not names:
+            raise CheckpointError("classes must have at least one text. Received: classes=[].")
         tensors = _with_head(folder, config, tensors, names, is_clip, options)
     elif is_classifier:
         problem = "its head reads tokens that are not normalized" if is_clip else None
