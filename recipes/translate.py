@@ -89,6 +89,15 @@ class Config(RunSettings):
     """Source language, for published weights of several languages."""
     tgt_lang: str | None = None
     """Target language, for published weights of several languages."""
+    teacher: str | None = None
+    """A better translation model, whose translations of the training sources replace the targets,
+    for a small model: a run, published weights or their name."""
+    monolingual: str | None = None
+    """File of further sources for the teacher, one per line."""
+    keep_references: bool = False
+    """Train on the targets of the data as well as on the translations of the teacher."""
+    drop_worst: float = 0.0
+    """Share of the teacher's translations to leave out, those it gives the lowest scores."""
 
     tokenizer: TokenizerKind | None = "bpe"
     vocab_size: int | None = 10_000
@@ -142,6 +151,7 @@ class Config(RunSettings):
         "learning_rate_scale": AMOUNT,
         "average_last": COUNT,
         "beam_size": COUNT,
+        "drop_worst": (0, 0.9),
     }
     MAY_CHANGE = RunSettings.MAY_CHANGE | {
         # paths, which differ on another machine
@@ -154,6 +164,8 @@ class Config(RunSettings):
         "test_source",
         "test_target",
         "weights",
+        "teacher",
+        "monolingual",
         # the learning rate does not depend on the number of epochs
         "epochs",
         # only the report at the end depends on these
@@ -172,8 +184,8 @@ class Config(RunSettings):
                 f"Remove {flags(*given)}."
             )
         given = [name for name in ("src_lang", "tgt_lang") if getattr(self, name)]
-        if given and not self.weights:
-            raise UserError(f"{flags(*given)}: languages are for a model of --weights only.")
+        if given and not (self.weights or self.teacher):
+            raise UserError(f"{flags(*given)}: languages are for --weights and --teacher only.")
         files = ("target", "valid_source", "valid_target", "test_source", "test_target")
         given = [name for name in files if getattr(self, name)]
         if given and not self.source:
@@ -183,6 +195,9 @@ class Config(RunSettings):
     def check_flags(self, given):
         if self.beam_size == 1:
             self.refuse(given, "length_penalty", "with --beam-size 1, which is greedy search")
+        if not self.teacher:
+            for name in ("monolingual", "keep_references", "drop_worst"):
+                self.refuse(given, name, "without --teacher")
 
     @property
     def data_name(self):

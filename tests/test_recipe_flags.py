@@ -58,6 +58,9 @@ NOT_COMPARED = {
     "distillation_token": "as teacher",
     "distillation_weight": "as teacher",
     "temperature": "as teacher",
+    "monolingual": "of another run: tests/training/test_teacher_translations.py",
+    "keep_references": "as monolingual",
+    "drop_worst": "as monolingual",
 }
 MARKS = dict.fromkeys(RECIPES, pytest.mark.slow)  # minutes each
 # Other values than `another` finds: of one setting, or of several together.

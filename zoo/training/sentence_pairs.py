@@ -8,6 +8,8 @@ from zoo.data.token_store import cached_folder, file_key
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
+from zoo.training.run_folder import fingerprint
+from zoo.training.teacher_translations import distilled, load_teacher
 
 
 def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
@@ -37,17 +39,27 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
         "special tokens": special_tokens,
         "max length": max_length,
     }
+    if settings.teacher:
+        key["teacher"] = _teacher_key(settings)
+        key["targets"] = [
+            settings.monolingual and file_key(settings.monolingual),
+            settings.drop_worst,
+            settings.keep_references,
+        ]
+
+    root = run.path.parent / ".cache" / "translate"
+    if settings.cache_dir:
+        root = pathlib.Path(settings.cache_dir)
 
     def write(path):
         text = read_pairs(settings)
+        if settings.teacher:
+            text = _distilled(text, settings, root)
         own = tokenizers
         if own is None:
             own = corpus.train_tokenizers(text, **trained_with)
         corpus.write_corpus(path, text, own, max_length, special_tokens)
 
-    root = run.path.parent / ".cache" / "translate"
-    if settings.cache_dir:
-        root = pathlib.Path(settings.cache_dir)
     if not run.is_chief:
         distribution.from_chief(run.strategy, 0)  # waits until the chief has tokenized
     folder, was_there = cached_folder(root, key, write)
@@ -70,6 +82,30 @@ def _key(settings):
     for source, target in _files(settings):
         paths += [source, target]
     return key + [path and file_key(path) for path in paths]
+
+
+def _teacher_key(settings):
+    """Everything that the translations of a source by the teacher depend on."""
+    key = [settings.teacher, settings.src_lang, settings.tgt_lang]
+    folder = pathlib.Path(settings.teacher)
+    if folder.is_dir():
+        key += [file_key(path) for path in sorted(folder.iterdir()) if path.is_file()]
+    return key
+
+
+def _distilled(text, settings, root):
+    """The pairs with the translations of the teacher, which are stored beside them."""
+    languages = {"src_lang": settings.src_lang, "tgt_lang": settings.tgt_lang}
+    teacher = load_teacher(settings.teacher, languages)
+    sources = [_teacher_key(settings), _key(settings), settings.monolingual]
+    return distilled(
+        text,
+        teacher,
+        root / "teacher" / f"{fingerprint(sources)}.jsonl",
+        settings.monolingual,
+        settings.drop_worst,
+        settings.keep_references,
+    )
 
 
 def read_pairs(settings):

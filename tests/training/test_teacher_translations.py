@@ -1,0 +1,115 @@
+"""Sequence-level distillation: the pairs are those that the teacher translates."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.deploy.small_models import LINES, small_classifier, small_translator
+from tests.test_recipes import recipe
+from zoo.data.text_rows import TextDataset
+from zoo.errors import UserError
+from zoo.training import teacher_translations
+from zoo.training.run import Run
+from zoo.training.sentence_pairs import load_pairs
+from zoo.training.teacher_translations import distilled, translations
+
+translate = recipe("translate")
+SOURCES = ["The cat.", "The dog sat.", "The mat, and the dog.", "12.", "¿Dónde está?"]
+TEXT = TextDataset(
+    train=[(source, "x") for source in (*SOURCES[:3], SOURCES[0])],
+    valid=[("Held out", "y")],
+    test=[],
+    notes=("a note",),
+)
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    translator = small_translator(lines=[*LINES, *SOURCES])
+    translator.max_length = 6
+    return translator
+
+
+def best(teacher, sources):
+    return [(answer.text, answer.score) for [answer] in teacher.n_best(sources)]
+
+
+def test_translations_are_stored_and_go_on_where_they_ended(teacher, tmp_path, monkeypatch):
+    monkeypatch.setattr(teacher_translations, "_BLOCK", 2)
+    path = tmp_path / "new" / "teacher.jsonl"
+    expected = translations(teacher, SOURCES, path)
+    for (text, score), (other, other_score) in zip(expected, best(teacher, SOURCES)):
+        assert text == other and score == pytest.approx(other_score, abs=1e-4)
+    lines = path.read_text().splitlines(keepends=True)
+    assert [tuple(json.loads(line)) for line in lines] == expected
+    path.write_text("".join(lines[:2]) + lines[2][:7])  # cut off in the third
+    monkeypatch.setattr(teacher, "n_best", fail_on(SOURCES[:2], teacher.n_best))
+    assert translations(teacher, SOURCES, path) == expected
+    assert path.read_text() == "".join(lines)
+
+
+def fail_on(texts, function):
+    def checked(given, **options):
+        assert not set(texts) & set(given), "they were translated before"
+        return function(given, **options)
+
+    return checked
+
+
+def test_targets_are_those_of_the_teacher(teacher, tmp_path):
+    found = distilled(TEXT, teacher, tmp_path / "t.jsonl")
+    expected = [(s, t) for s, (t, _) in zip(SOURCES[:3], best(teacher, SOURCES[:3])) if t]
+    assert found.train == expected and found.valid == TEXT.valid
+    both = distilled(TEXT, teacher, tmp_path / "t.jsonl", keep_references=True)
+    assert both.train == [*expected, *TEXT.train]
+
+
+def test_further_sources_without_held_out_ones(teacher, tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("held OUT\n\n12.\nThe cat.\n¿Dónde está?\n")
+    found = distilled(TEXT, teacher, tmp_path / "t.jsonl", monolingual=more)
+    expected = [(s, t) for s, (t, _) in zip(SOURCES, best(teacher, SOURCES)) if t]
+    assert found.train == expected
+
+
+def test_the_worst_are_left_out(teacher, tmp_path):
+    scores = dict(zip(SOURCES[:3], (score for _, score in best(teacher, SOURCES[:3]))))
+    found = distilled(TEXT, teacher, tmp_path / "t.jsonl", drop_worst=0.4)
+    worst = min(scores, key=scores.get)
+    assert worst not in [source for source, _ in found.train]
+    assert found.notes[-1].endswith("among the worst: 1.") and found.notes[0] == "a note"
+
+
+@pytest.mark.ci
+def test_the_recipe(teacher, tmp_path, capsys):
+    """The targets of the training pairs; the test references stay."""
+    folder = tmp_path / "teacher"
+    teacher.save(folder)
+    config = dataclasses.replace(
+        translate.PHRASEBOOK, teacher=str(folder), out=str(tmp_path / "run"), max_length=40
+    )
+    lines = [("The cat sat on the mat.", "x"), ("The dog sat.", "y")] * 200
+    pairs = tmp_path / "pairs.tsv"
+    numbered = [f"{source} {n}\t{target} {n}\n" for n, (source, target) in enumerate(lines)]
+    pairs.write_text("".join(numbered))
+    config = dataclasses.replace(config, dataset=None, tsv=str(pairs), vocab_size=300)
+    data, tokenizers = load_pairs(Run(config, name="student"), config.max_length)
+    stored = list((tmp_path / ".cache" / "translate" / "teacher").glob("*.jsonl"))
+    assert len(stored) == 1
+    assert len(stored[0].read_text().splitlines()) >= len(data.train)
+    assert all(target[0] in "xy" for _, target in data.test)
+    again, _ = load_pairs(Run(config, name="student"), config.max_length)
+    assert len(again.train) == len(data.train)
+    assert "tokenized by an earlier run" in capsys.readouterr().out
+
+
+def test_refused(tmp_path):
+    small_classifier().save(tmp_path / "vit")
+    with pytest.raises(UserError, match="is a ImageClassifier, not a translator"):
+        teacher_translations.load_teacher(tmp_path / "vit", {})
+    with pytest.raises(UserError, match="--teacher: There is no file"):
+        teacher_translations.load_teacher(tmp_path / "none", {})
+    config = dataclasses.replace(translate.PHRASEBOOK, drop_worst=0.05)
+    with pytest.raises(UserError, match="--drop-worst has no effect without --teacher"):
+        config.check_flags({"drop_worst"})
