@@ -20,6 +20,7 @@ from tests.checkpoints.translation_folders import (
     write_marian,
     write_mbart50,
     write_pegasus,
+    write_t5,
 )
 from zoo.__main__ import main
 from zoo.checkpoints import CheckpointError, generation_config, languages
@@ -31,6 +32,7 @@ CASES = {
     "bart": (write_bart, {}),
     "pegasus": (write_pegasus, {}),
 }
+ALL = {**CASES, "t5": (write_t5, {})}
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -160,9 +162,45 @@ def test_other_settings_of_tokenizers_are_refused(name, key, value, tmp_path):
         zoo.load(tmp_path, **options)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "added_tokens.json"])
+@pytest.mark.parametrize("name", ALL)
+def test_added_tokens_that_are_text_are_refused(name, file, tmp_path):
+    """Such as "{" of a fine-tuned T5, which would be read as unknown; pieces are no problem."""
+    write, options = ALL[name]
+    write(tmp_path)
+    tokens = {"</s>": 2, "<x>": 400}
+    if file == "tokenizer_config.json":
+        tokens = {str(id): {"content": token, "special": False} for token, id in tokens.items()}
+        tokens = {"added_tokens_decoder": tokens}
+        tokens["added_tokens_decoder"]["2"]["special"] = True
+        tokens["eos_token"] = "</s>"
+    else:
+        write_json(tmp_path / "special_tokens_map.json", {"eos_token": "</s>"})
+    write_json(tmp_path / file, tokens)
+    with pytest.raises(CheckpointError, match="the added token '<x>' is text"):
+        zoo.load(tmp_path, **options)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_control_tokens_are_those_of_the_tokenizer(name, tmp_path):
+    """Texts and outputs end with the same token, and no text contains the padding."""
+    write, options = ALL[name]
+    write(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    write_json(path, {**config, "eos_token_id": 4})
+    with pytest.raises(
+        CheckpointError, match="eos_token_id in config.json is 4, but the tokenizer"
+    ):
+        zoo.load(tmp_path, **options)
+    write_json(path, {**config, "pad_token_id": 120})
+    with pytest.raises(CheckpointError, match="pad_token_id in config.json, 120, is text"):
+        zoo.load(tmp_path, **options)
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_special_tokens_without_an_id_are_named(name, tmp_path):
-    write, options = CASES[name]
+    write, options = ALL[name]
     write(tmp_path)
     known = {"eos_token": {"content": "</s>"}, "unk_token": "<unk>", "sp_model_kwargs": {}}
     known["additional_special_tokens"] = ["<unk>", {"content": "</s>"}]

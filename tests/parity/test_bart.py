@@ -224,3 +224,8 @@ def test_old_files(tmp_path):
     (tmp_path / "model.safetensors").unlink()
     assert {*model.state_dict()} - {*tensors} > {"model.encoder.embed_positions.weight"}
     assert zoo.load(tmp_path)(["the cat"]) == expected
+    for coder in (model.model.encoder, model.model.decoder):  # other positions are read, too
+        coder.embed_positions.weight.data.mul_(3)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    found, size = difference(model.eval(), zoo.load(tmp_path))
+    assert found < 1e-3 < 5 < size

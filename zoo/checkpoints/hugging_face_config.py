@@ -162,8 +162,31 @@ def _as_text(token):
     return token["content"] if isinstance(token, dict) and "content" in token else token
 
 
+def added_tokens(folder, settings):
+    """Returns the tokens that were added to a tokenizer: dicts of "content", "id" and "special"."""
+    added = settings.get("added_tokens_decoder")
+    if added:
+        return [{"id": int(id), **token} for id, token in added.items()]
+    values = [*settings.values()]  # an older folder
+    return [
+        {"content": token, "id": id, "special": token in values}
+        for token, id in read_json(folder / "added_tokens.json", {}).items()
+    ]
+
+
+def check_added_tokens(folder, tokens):
+    """Raises `CheckpointError` if an added token is text, which would be found in texts."""
+    for token in tokens:
+        if not token.get("special"):
+            raise CheckpointError(
+                f"{folder}: the added token {token['content']!r} is text, which is not supported."
+            )
+
+
 def warn_unknown_tokens(folder, settings, vocab):
     """Warns of special tokens in `settings` that are not in the vocabulary."""
+    added = added_tokens(folder, settings)
+    check_added_tokens(folder, [token for token in added if token["content"] not in vocab])
     for name in ("additional_special_tokens", "extra_special_tokens"):
         tokens = settings.get(name) or ()
         tokens = tokens.values() if isinstance(tokens, dict) else tokens

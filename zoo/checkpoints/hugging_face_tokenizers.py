@@ -9,6 +9,8 @@ import json
 import re
 
 from zoo.checkpoints.hugging_face_config import (
+    added_tokens,
+    check_added_tokens,
     check_settings,
     read_json,
     tokenizer_settings,
@@ -332,20 +334,8 @@ def _create(content, vocab, control, vocab_size):
 
 def _with_control(folder, content, config, names):
     """Returns the vocabulary with its special tokens, and the special tokens."""
-    added = content["added_tokens"] or [
-        {"id": int(id), **token} for id, token in config.get("added_tokens_decoder", {}).items()
-    ]
-    if not added:  # an older folder
-        values = [*config.values()]
-        added = [
-            {"content": token, "id": id, "special": token in values}
-            for token, id in read_json(folder / "added_tokens.json", {}).items()
-        ]
-    texts = [token["content"] for token in added if not token.get("special")]
-    if texts:
-        raise CheckpointError(
-            f"{folder}: the added token {texts[0]!r} is text, which is not supported."
-        )
+    added = content["added_tokens"] or added_tokens(folder, config)
+    check_added_tokens(folder, added)
     vocab = content["model"]["vocab"]
     if isinstance(vocab, list):  # of (token, score)
         vocab = {token: id for id, (token, _) in enumerate(vocab)}

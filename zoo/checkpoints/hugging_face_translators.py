@@ -61,12 +61,6 @@ TABLE = {
     "output_bias": row("final_logits_bias"),
     "output_projection/kernel": linear(OUTPUT),
 }
-LEARNED_POSITIONS = {  # the first two rows are not used
-    f"{coder}_embedding/positions/embeddings": changed(
-        same(f"model.{coder}.embed_positions.weight"), lambda x: x[2:]
-    )
-    for coder in ("encoder", "decoder")
-}
 ARGUMENTS = {  # argument of `zoo.transformer`: its name in config.json
     "source_vocab_size": "vocab_size",
     "embed_dim": "d_model",
@@ -80,6 +74,16 @@ ARGUMENTS = {  # argument of `zoo.transformer`: its name in config.json
     "pad_id": "pad_token_id",
     "scale_embeddings": "scale_embedding",
 }
+
+
+def learned_positions(unused=2):
+    """The entries of positions; the first rows, as many as `unused`, are for no position."""
+    return {
+        f"{coder}_embedding/positions/embeddings": changed(
+            same(f"model.{coder}.embed_positions.weight"), lambda x: x[unused:]
+        )
+        for coder in ("encoder", "decoder")
+    }
 
 
 def build(tensors, config, options, is_shared=True, table=None, ignored=(), **arguments):
@@ -172,7 +176,7 @@ def translator(folder, config, model, tokenizers, special, create=Translator):
         length = search["max_length"] - 1  # transformers counts the start token
     else:
         length = model.max_length
-    return create(
+    task = create(
         model,
         *tokenizers,
         beam_size=search.get("num_beams", 1),
@@ -183,6 +187,24 @@ def translator(folder, config, model, tokenizers, special, create=Translator):
         max_length=min(length, model.max_length),
         search_options=options,
     )
+    for tokenizer in tokenizers:
+        _check_special_tokens(folder, tokenizer, special)
+    return task
+
+
+def _check_special_tokens(folder, tokenizer, special):
+    """Raises `CheckpointError` if ids of config.json mean something else in the tokenizer."""
+    for token in ("</s>", " </s>"):  # the second in a `LibraryTokenizer`
+        if tokenizer.vocab.get(token, special.end) != special.end:
+            raise CheckpointError(
+                f"{folder}: eos_token_id in config.json is {special.end}, but the tokenizer ends "
+                f"texts with the id {tokenizer.vocab[token]}."
+            )
+    for name, id in (("eos_token_id", special.end), ("pad_token_id", special.pad)):
+        if tokenizer.token_bytes[id]:
+            raise CheckpointError(
+                f"{folder}: {name} in config.json, {id}, is text in the tokenizer."
+            )
 
 
 def language_id(folder, name, code, codes):

@@ -11,8 +11,8 @@ from zoo.tasks.text_to_text import TextToTextGenerator
 MODEL_TYPES = ("bart", "pegasus")
 ANCHOR = "encoder.layers.0.self_attn.k_proj.weight"
 HEADS = ("lm_head.", "final_logits_bias", "classification_head.")
-# An embedding that is not shared, and the sinusoids of PEGASUS.
-IGNORED = (r"model\.shared\.weight", r"model\.(en|de)coder\.embed_positions\.weight")
+IGNORED = (r"model\.shared\.weight",)  # where the embeddings are not shared
+POSITIONS = "model.encoder.embed_positions.weight"
 _PEGASUS = {"offset": 103, "mask_token": "<mask_2>", "mask_token_sent": "<mask_1>"}
 # The first ids of PEGASUS, which are not text.
 CONTROL = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, 103)))
@@ -31,24 +31,22 @@ def load(folder, config, tensors, options):
         config.setdefault("forced_bos_token_id", config["bos_token_id"])
     tensors = tensors.renamed(lambda name: name if name.startswith(HEADS) else f"model.{name}")
     is_bart = config["model_type"] == "bart"
+    positions = "learned"
+    if not is_bart and POSITIONS not in tensors:
+        positions = SinusoidalPositions("halves")
     model = translators.build(
         tensors,
         config,
         options,
         is_shared=config.get("tie_word_embeddings", True) or translators.SOURCE not in tensors,
-        table=translators.LEARNED_POSITIONS,
+        table=translators.learned_positions(2 if is_bart else 0),
         ignored=IGNORED,
         norm="post" if is_bart else "pre",
-        positions="learned" if is_bart else SinusoidalPositions("halves"),
+        positions=positions,
         normalize_embeddings=is_bart,
     )
     if is_bart:
         target, around = encoder_tokenizer(folder, config["vocab_size"])
-        if around.end != special.end:
-            raise CheckpointError(
-                f"{folder}: the tokenizer ends texts with the id {around.end}, but eos_token_id in "
-                f"config.json is {special.end}."
-            )
         source = target.with_prefix(around.start)
     else:
         source = target = _pegasus_tokenizer(folder, config["vocab_size"])

@@ -30,7 +30,7 @@ def load(folder, config, tensors, options):
         tensors,
         config,
         options,
-        table=translators.LEARNED_POSITIONS,
+        table=translators.learned_positions(),
         ignored=IGNORED,
         norm="pre",
         positions=positions,
