@@ -11,7 +11,12 @@ import pytest
 from safetensors.numpy import load_file
 
 import zoo
-from tests.checkpoints.translation_folders import write_m2m100, write_marian
+from tests.checkpoints.translation_folders import (
+    write_bart,
+    write_m2m100,
+    write_marian,
+    write_t5,
+)
 from zoo.checkpoints import CheckpointError
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import train_tokenizer
@@ -116,6 +121,13 @@ def test_what_marian_does_not_have_is_named(tmp_path):
         "length_offset=5.0, the source tokenizer, the target tokenizer."
     )
     assert not (tmp_path / "hf").exists()
+
+
+@pytest.mark.parametrize("write, kind", [(write_bart, ()), (write_t5, ("byt5",))])
+def test_models_with_a_tokenizer_of_another_library(write, kind, tmp_path):
+    write(tmp_path, *kind)
+    with pytest.raises(CheckpointError, match="no counterpart of .*, the source tokenizer, the ta"):
+        zoo.save_hf(zoo.load(tmp_path), tmp_path / "hf")
 
 
 def test_a_prefix_that_is_not_a_language(case, tmp_path):

@@ -116,6 +116,7 @@ OUT = "classifier.out_proj"
         ("bert", {"id2label": {"0": "a", "1": "b"}}, "would give head/kernel the shape"),
         ("bert", {"intermediate_size": 48}, "would give encoder_0/feed_forward"),
         ("bert", {"without": ["classifier.bias"]}, "missing: classifier.bias"),
+        ("bert", {"without": ["classifier.weight"]}, "missing: classifier.weight"),
         ("roberta", {"is_decoder": True}, "is_decoder=True is not supported"),
         ("roberta", {"position_embedding_type": "relative_key"}, "'relative_key' is not supported"),
         ("roberta", {"pad_token_id": 2}, "pad_token_id must be 1, as in the tokenizer"),
@@ -126,8 +127,10 @@ OUT = "classifier.out_proj"
         ),
         ("roberta", {"max_position_embeddings": 2}, "max_length must be an integer from 1"),
         ("roberta", {"without": [f"{OUT}.bias"]}, "missing: classifier.out_proj.bias"),
+        ("roberta", {"without": [f"{OUT}.weight"]}, "missing: classifier.out_proj.weight"),
         ("roberta", {"without": ["classifier.dense.weight"]}, "no classifier.dense.weight, which"),
         ("distilbert", {"activation": "mish"}, "the activation 'mish' is not supported"),
+        ("distilbert", {"without": ["classifier.weight"]}, "missing: classifier.weight"),
         ("distilbert", {"without": ["pre_classifier.weight"]}, "no pre_classifier.weight, which"),
         ("distilbert", {"n_layers": 1}, "no place in the model: transformer.layer.1.attention"),
         (

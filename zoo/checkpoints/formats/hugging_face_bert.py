@@ -69,7 +69,7 @@ def load(folder, config, tensors, options):
     first_position = 0
     if config["model_type"] != "bert":  # RoBERTa's positions begin after the padding token
         first_position = config.get("pad_token_id", 1) + 1
-        if "classifier.out_proj.weight" in tensors:
+        if any(name.startswith("classifier.out_proj.") for name in tensors):
             pooler = "classifier.dense"
             head = "classifier.out_proj"
     return load_encoder(
@@ -129,7 +129,8 @@ def _renamed(name):
 
 
 def _class_names(folder, config, tensors, options, pooler, head):
-    [classes, *_] = tensors.shapes.get(f"{head}.weight", (0,))
+    shape = tensors.shapes.get(f"{head}.weight") or tensors.shapes.get(f"{head}.bias", (0,))
+    classes = shape[0]  # without a head, 0
     architectures = config.get("architectures") or ["ForSequenceClassification"]
     problem = None
     if len(architectures) > 1 or not architectures[0].endswith("ForSequenceClassification"):

@@ -112,7 +112,8 @@ def _without_counterparts(translator):
     for side in ("source", "target"):
         tokenizer = getattr(translator, f"{side}_tokenizer")
         vocab = tokenizer.vocab or {}  # of one that was trained here
-        control = (special.end, special.pad, tokenizer.unknown, tokenizer.control)
+        own = getattr(tokenizer, "control", None)  # None in a `LibraryTokenizer`
+        control = (special.end, special.pad, tokenizer.unknown, own)
         names = [tokenizer.tokens.get(id, "") for id in tokenizer.prefix]
         is_language = side == "source" and len(names) == 1 and LANGUAGE.fullmatch(names[0])
         if control != (vocab.get("</s>"), vocab.get("<pad>"), vocab.get(UNKNOWN, 0), CONTROL):
