@@ -273,9 +273,11 @@ def test_what_are_tokens(tasks, tokens):
 
 
 def test_what_are_statistics_of_channels():
-    for wrong in ({0.5, 0.4, 0.3}, {0.1: 1, 0.2: 2, 0.3: 3}, "abc", (0.5, 0.5)):
+    for wrong in ({0.5, 0.4, 0.3}, {0.1: 1, 0.2: 2, 0.3: 3}, "abc", (0.5, 0.5), (np.nan,)):
         with pytest.raises(ValueError, match="mean must be one number"):
             ImagePreprocessing((8, 8), 3, mean=wrong)
+    with pytest.raises(ValueError, match="for std not 0"):
+        ImagePreprocessing((8, 8), 3, std=(1.0, 0.0, 1.0))
     with pytest.raises(ValueError, match="interpolation must be one of"):
         ImagePreprocessing((8, 8), 3, interpolation="nearest")
 

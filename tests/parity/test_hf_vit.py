@@ -134,6 +134,10 @@ def reference(processor):
         ("Beit", {"do_center_crop": True, "size": {"height": 256, "width": 256}}),
         ("DeiT", {}),
         ("DeiT", {"size": {"height": 40, "width": 40}, "do_center_crop": False, "resample": 2}),
+        ("CLIP", {}),
+        ("CLIP", {"size": {"shortest_edge": 240}, "resample": 2}),
+        ("Siglip", {}),
+        ("Siglip", {"size": {"height": 40, "width": 24}, "do_normalize": False}),
         ("Bit", {"size": {"shortest_edge": 256}}),  # DINOv2
         ("Bit", {"size": {"shortest_edge": 35}, "crop_size": {"height": 32, "width": 24}}),
         ("Bit", {"size": {"shortest_edge": 240}, "resample": 2, "image_mean": [0.1, 0.2, 0.3]}),
@@ -145,9 +149,9 @@ def test_pixels(family, settings, tmp_path):
     processor.save_pretrained(tmp_path)
     path = tmp_path / "preprocessor_config.json"
     written = json.loads(path.read_text())
-    path.write_text(json.dumps({**written, "image_processor_type": name}))
-
-    models.assert_same_pixels(preprocessing(tmp_path, {}, (224, 224)), reference(processor))
+    for content in (written, settings):  # the others are the processor's defaults
+        path.write_text(json.dumps({**content, "image_processor_type": name}))
+        models.assert_same_pixels(preprocessing(tmp_path, {}, (224, 224)), reference(processor))
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ _PROCESSORS = {  # other defaults, by the beginning of a processor's name
     "DeiT": {"size": 256, "do_center_crop": True, "resample": 3},
     "Bit": _CLIP,
     "CLIP": _CLIP,
+    "Siglip": {"resample": 3, "size": {"height": 224, "width": 224}},
     "DINOv3": {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD},
 }
 _NO_EFFECT = (  # settings that do not affect pixels

@@ -4,6 +4,7 @@ Axes: H image height, W image width, C channels.
 """
 
 import dataclasses
+import math
 import numbers
 import os
 from collections.abc import Mapping, Set
@@ -38,8 +39,8 @@ class ImagePreprocessing:
         crop_size: (height, width) of the crop, if only its top left part of `image_size` is used.
 
     Raises:
-        ValueError: if `mean` or `std` has another number of values than `channels`, a side is not
-            from 1 to 16,384 pixels, or the interpolation is unknown.
+        ValueError: if `mean` or `std` has another number of values than `channels`, or values that
+            give no pixels, a side is not from 1 to 16,384 pixels, or the interpolation is unknown.
     """
 
     image_size: tuple[int, int]
@@ -61,12 +62,13 @@ class ImagePreprocessing:
                 )
         for name in ("mean", "std"):
             values = getattr(self, name)
-            valid = all(isinstance(value, numbers.Real) for value in values)
+            valid = all(isinstance(x, numbers.Real) and math.isfinite(x) for x in values)
+            valid &= name == "mean" or 0 not in values
             valid &= not isinstance(values, (Set, Mapping))  # they have no order of channels
             if not valid or len(values) not in (1, self.channels):
                 raise ValueError(
-                    f"{name} must be one number, or one for each of {self.channels} channels. "
-                    f"Received: {name}={values}."
+                    f"{name} must be one number, or one for each of {self.channels} channels, "
+                    f"finite and for std not 0. Received: {name}={values}."
                 )
         check_choice("interpolation", self.interpolation, (*_KERNELS,))
 
