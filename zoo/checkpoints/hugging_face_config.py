@@ -39,12 +39,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
-_CLIP = {
-    "resample": 3,
-    "do_center_crop": True,
-    "image_mean": CLIP_MEAN,
-    "image_std": CLIP_STD,
-}
+_CLIP = {"resample": 3, "do_center_crop": True, "image_mean": CLIP_MEAN, "image_std": CLIP_STD}
 _PROCESSORS = {  # other defaults, by the beginning of a processor's name
     "ViT": {},
     "Beit": {"resample": 3},

@@ -57,8 +57,9 @@ def export(
     # A SavedModel has the dtypes of the model; other formats convert the weights.
     model_dtype = dtype if format == "saved_model" else None
     export_dtype = None if format == "saved_model" else dtype
-    options = {"src_lang": src_lang, "tgt_lang": tgt_lang, "classes": classes}
-    model = load(run_folder, dtype=model_dtype, **options)
+    model = load(
+        run_folder, dtype=model_dtype, src_lang=src_lang, tgt_lang=tgt_lang, classes=classes
+    )
     from zoo.deploy.export import DESCRIPTION_FILE, export
 
     print("Exporting the model and checking the export ...", file=sys.stderr)
