@@ -145,6 +145,22 @@ def flags_of(teacher, *others):
 
 
 @pytest.mark.ci
+def test_the_recipe(teacher_folder, tmp_path, capsys):
+    config = dataclasses.replace(
+        vit_cifar10.DIGITS,
+        num_layers=1,
+        epochs=1,
+        teacher=str(teacher_folder),
+        distillation_token=True,
+        out=str(tmp_path / "run"),
+    )
+    vit_cifar10.main(config)
+    assert "test accuracy" in capsys.readouterr().out
+    model = zoo.load(tmp_path / "run").model
+    assert model.num_class_tokens == 2 and not model.separate_heads
+
+
+@pytest.mark.slow
 def test_a_student_on_one_and_on_two_devices(teacher_folder, tmp_path):
     """Equal within the rounding of sums in another order over some updates of Adam."""
     nothing_drawn = ["--dropout", "0", "--stochastic-depth", "0", "--patch-dropout", "0"]
@@ -154,11 +170,9 @@ def test_a_student_on_one_and_on_two_devices(teacher_folder, tmp_path):
     two, _, _ = interrupted.completed("mirrored", tmp_path / "two", *flags)
     for path, weights in one.items():
         np.testing.assert_allclose(two[path], weights, atol=1e-3)
-    model = zoo.load(tmp_path / "one").model
-    assert model.num_class_tokens == 2 and not model.separate_heads
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_student_that_is_killed_is_resumed_bit_for_bit(teacher_folder, tmp_path):
     flags = flags_of(teacher_folder, "--distillation", "soft", "--temperature", "3")
     expected = interrupted.completed("digits", tmp_path / "whole", *flags)
