@@ -117,7 +117,7 @@ def test_functional_models(kind, options, dtype, tmp_path):
         # DINOv3: 2π times a coordinate in [-1, 1]
         ({"extent": 4 * np.pi, "centered": True}, lambda i, n: 2 * np.pi * (2 * (i + 0.5) / n - 1)),
     ],
-    ids=str,
+    ids=["indices", "extent", "centered", "DINOv3"],
 )
 @pytest.mark.parametrize("grid", [(3, 5), (1, 1), (0, 4)])
 def test_rotation_of_a_grid(settings, position, grid):
