@@ -45,6 +45,7 @@ FUNCTIONS = {
     "attention_weights": (_HEADS, _HEADS, None, None, True),
     "blockwise_attention": (_HEADS, _HEADS, _HEADS, None, None, None, True),
     "causal_mask": (5,),
+    "geglu_tanh": (_HEADS,),
     "gelu": (_HEADS,),
     "gelu_tanh": (_HEADS,),
     "grid_bias": None,
@@ -62,6 +63,7 @@ FUNCTIONS = {
     "scaled_dot_product_attention": (_HEADS, _HEADS, _HEADS, None, None, None, True),
     "sinusoidal_positions": (5, 4),
     "swiglu": (_HEADS,),
+    "unit_normalization": (_HEADS,),
 }
 
 
@@ -139,6 +141,8 @@ def test_what_follows_a_policy(case, name):
         output = call(case, layer)
         expected = keras.layers.Dense(1).dtype_policy
     for part in compat.all_layers(layer):
+        if part is getattr(layer, "rotation", None):  # given to the model, which has a copy
+            continue
         is_output = isinstance(layer, keras.Model) and "mixed" in name
         allowed = (expected.name, "float32") if is_output else (expected.name,)
         assert part.dtype_policy.name in allowed, part.path

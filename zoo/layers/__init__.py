@@ -7,7 +7,7 @@ from zoo.layers.blockwise_attention import blockwise_attention
 from zoo.layers.cache import Cache, DecoderCache, KeyValue
 from zoo.layers.channel_attention import ConvBlockAttention, SqueezeExcite
 from zoo.layers.dropout import Dropout
-from zoo.layers.feed_forward import FeedForward, gelu, gelu_tanh, quick_gelu, swiglu
+from zoo.layers.feed_forward import FeedForward, geglu_tanh, gelu, gelu_tanh, quick_gelu, swiglu
 from zoo.layers.linear_attention import linear_attention, linear_attention_weights
 from zoo.layers.masks import attention_mask, causal_mask, padding_mask
 from zoo.layers.multi_head_attention import MultiHeadAttention, MultiHeadSelfAttention
