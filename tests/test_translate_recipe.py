@@ -180,7 +180,7 @@ def test_fine_tuning(published, tmp_path):
         np.testing.assert_array_equal(one, other, err_msg=one.path)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_fine_tuning_of_summaries(tmp_path):
     """A TSV of texts and summaries; the run is of the same kind as its weights."""
     (tmp_path / "bart").mkdir()

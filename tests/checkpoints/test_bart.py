@@ -186,7 +186,7 @@ def test_names_without_a_prefix(tmp_path):
         np.testing.assert_array_equal(weight, expected[weight.path], err_msg=weight.path)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("int8", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("int8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", WRITE)
 def test_other_dtypes(name, dtype, tmp_path):
     WRITE[name](tmp_path)
@@ -196,8 +196,10 @@ def test_other_dtypes(name, dtype, tmp_path):
     np.testing.assert_allclose(found, expected, atol=0.5, rtol=0.05)
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("name", WRITE)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("bart", marks=pytest.mark.ci), pytest.param("pegasus", marks=pytest.mark.slow)],
+)
 def test_exported(name, tmp_path):
     """Texts in, the same summaries out."""
     (tmp_path / "model").mkdir()

@@ -77,16 +77,20 @@ def test_an_encoder_and_a_new_head(kind, tmp_path, capsys):
     np.testing.assert_allclose(classifier.model.pooled_features(IMAGES), features, atol=1e-5)
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("kind", ["CLIP", "SigLIP"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("CLIP", marks=pytest.mark.ci), pytest.param("SigLIP", marks=pytest.mark.slow)],
+)
 def test_an_exported_classifier(kind, tmp_path):
     classifier = zoo.load(write_folder(tmp_path / "model", kind), classes=TEXTS[:3])
     zoo.export(classifier, tmp_path / "export")  # compares the outputs
     assert (tmp_path / "export" / "saved_model.pb").is_file()
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("kind", ["CLIP", "SigLIP"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("SigLIP", marks=pytest.mark.ci), pytest.param("CLIP", marks=pytest.mark.slow)],
+)
 def test_classes_of_the_command_line(kind, tmp_path, capsys):
     folder = str(write_folder(tmp_path / "model", kind))
     texts = ["a cat", "dogs, on a couch", "x"]

@@ -260,7 +260,14 @@ def test_features_of_an_encoder_of_images(tmp_path):
     np.testing.assert_allclose(found, encoder(list(pixels)), atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta, no head", "distilbert"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("roberta", marks=pytest.mark.slow),
+        "xlm-roberta, no head",
+        pytest.param("distilbert", marks=pytest.mark.slow),
+    ],
+)
 def test_published_models_of_texts(kind, tmp_path):
     task = zoo.load(folder_of(tmp_path, kind))
     found = caller(zoo.export(task, tmp_path / "1"))(texts=TEXTS)
