@@ -47,6 +47,11 @@ def load(folder, config, tensors, options):
     )
     if is_bart:
         target, around = encoder_tokenizer(folder, config["vocab_size"])
+        if around.end != special.end:
+            raise CheckpointError(
+                f"{folder}: eos_token_id in config.json is {special.end}, but the tokenizer ends "
+                f"texts with the id {around.end}."
+            )
         source = target.with_prefix(around.start)
     else:
         source = target = _pegasus_tokenizer(folder, config["vocab_size"])
