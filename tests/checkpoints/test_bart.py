@@ -39,7 +39,7 @@ def test_outputs(kind, tmp_path):
     np.testing.assert_allclose(found, golden["outputs"], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", WRITE)
+@pytest.mark.parametrize("name", ["bart", pytest.param("pegasus", marks=pytest.mark.slow)])
 def test_texts_are_read_as_a_whole(name, tmp_path):
     WRITE[name](tmp_path)
     with warnings.catch_warnings(action="error"):

@@ -32,6 +32,7 @@ def test_every_weight_has_its_place(kind, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_model_saved_with_its_optimizer(tmp_path):
     classifier = small_classifier(image=(8, 8, 3))
     classifier.save(tmp_path)

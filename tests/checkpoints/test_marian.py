@@ -299,6 +299,7 @@ def test_a_shortlist_suppresses_all_other_tokens(tmp_path):
     assert short(LINES, **options) == [short([text], **options)[0] for text in LINES]
 
 
+@pytest.mark.slow
 def test_a_shortlist_of_all_tokens(tmp_path):
     """Tolerance: logits of a few units, by another product."""
     _, (source, target) = write(tmp_path, "npz", **MODELS["two vocabularies"])

@@ -55,6 +55,14 @@ ACTIVATIONS = {"hidden_act", "activation_function", "activation"}
 IDS = np.array([[5, 6, 7, 8, 2]])
 PREFIX = np.array([[2, 9, 10]])
 PIXELS = np.random.default_rng(0).normal(size=(2, 16, 16, 3)).astype("float32")
+# Families with a table of another one here
+SLOW = (
+    "M2M100ForConditionalGeneration, NLLB",
+    "MBartForConditionalGeneration",
+    "PegasusForConditionalGeneration",
+    "XLMRobertaForSequenceClassification",
+    "DistilBertForSequenceClassification",
+)
 # The mask of padding is an argument in transformers, and not of the config.
 NOT_COMPARED = {"pad_token_id"}
 
@@ -105,7 +113,10 @@ def is_close(one, other):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES],
+)
 def test_keys_of_config(name, tmp_path):
     cls = getattr(transformers, name.partition(",")[0])
     options = {}

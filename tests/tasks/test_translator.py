@@ -433,6 +433,7 @@ def test_each_line_of_several_translations_has_the_number_of_its_text(
     assert {*found} == {"one\\ntwo\tthree"} and len(found) == 3
 
 
+@pytest.mark.slow
 def test_lines_are_answered_as_they_come_and_whatever_the_encoding(folder):
     """Standard input stays open; signs that ASCII does not have are escaped."""
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
