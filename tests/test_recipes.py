@@ -167,6 +167,7 @@ def test_a_text_classifier_of_several_labels(sentences_part, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_fine_tuning_of_a_text_classifier(tmp_path):
     """The run has the tokenizer and the special tokens of the weights, and a new head."""
     published = folder_of(tmp_path, "roberta")

