@@ -99,6 +99,13 @@ def test_the_recipe(teacher, tmp_path, capsys):
     assert len(stored) == 1
     assert len(stored[0].read_text().splitlines()) >= len(data.train)
     assert all(target[0] in "xy" for _, target in data.test)
+    more = tmp_path / "more.txt"  # whose content decides, not its name
+    with_more = dataclasses.replace(config, monolingual=str(more))
+    for line in ("The mat.", "The mat and the dog."):
+        more.write_text(f"{line}\n")
+        larger, _ = load_pairs(Run(with_more, name="student"), config.max_length)
+        assert len(larger.train) >= len(data.train)
+    assert len([*stored[0].parent.iterdir()]) == 3
     again, _ = load_pairs(Run(config, name="student"), config.max_length)
     assert len(again.train) == len(data.train)
     assert "tokenized by an earlier run" in capsys.readouterr().out

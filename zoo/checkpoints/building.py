@@ -57,7 +57,6 @@ def create_model(create, tensors, arguments, options):
         if name in options and name not in arguments:
             raise ValueError(f"{name} is not an option of this model")
     arguments = {**arguments, **options}
-    as_number("epsilon", arguments.get("epsilon", 1e-6), float, 0)
     # Patches, positions and the head are adapted to the options.
     sizes = {**arguments, "input_shape": None, "num_classes": None}
     check_size(tensors.path, sizes, sum(map(math.prod, tensors.shapes.values())))

@@ -12,8 +12,8 @@ import tensorflow as tf
 from keras import ops
 
 from zoo.errors import UserError
-from zoo.loading import load
 from zoo.tasks.classifier import ImageClassifier
+from zoo.training.fine_tuning import load_weights
 
 
 def load_teacher(path, class_names, channels):
@@ -30,10 +30,7 @@ def load_teacher(path, class_names, channels):
     Raises:
         UserError: if there is no such path, or the model does not have the classes of the student.
     """
-    try:
-        teacher = load(path)
-    except (UserError, FileNotFoundError) as error:
-        raise UserError(f"--teacher: {error}") from None
+    teacher = load_weights(path, "--teacher")
     if not isinstance(teacher, ImageClassifier):
         raise UserError(f"--teacher {path} is a {type(teacher).__name__}, not an image classifier.")
     if sorted(teacher.class_names) != sorted(class_names):
@@ -132,7 +129,8 @@ class DistillationLoss(keras.losses.Loss):
         teacher = y_true[:, 1]
         student = y_pred
         if len(y_pred.shape) == 3:
-            y_pred, student = y_pred[:, 0], y_pred[:, 1]
+            student = y_pred[:, 1]
+            y_pred = y_pred[:, 0]
         imitation = hard_loss(teacher, student)
         if self.kind == "soft":
             imitation = soft_loss(teacher, student, self.temperature)

@@ -103,12 +103,12 @@ def pretrained_translator(
     return translator
 
 
-def load_weights(path, **options):
-    """`zoo.load`, whose errors name the flag ``--weights``."""
+def load_weights(path, flag="--weights", **options):
+    """`zoo.load`, whose errors name the flag that the path was given by."""
     try:
         return load(path, **options)
     except (UserError, FileNotFoundError) as error:
-        raise UserError(f"--weights: {error}") from None
+        raise UserError(f"{flag}: {error}") from None
 
 
 def head_layers(model):

@@ -42,7 +42,6 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
     if settings.teacher:
         key["teacher"] = _teacher_key(settings)
         key["targets"] = [
-            settings.monolingual and file_key(settings.monolingual),
             settings.drop_worst,
             settings.keep_references,
         ]
@@ -85,8 +84,9 @@ def _key(settings):
 
 
 def _teacher_key(settings):
-    """Everything that the translations of a source by the teacher depend on."""
+    """Everything that the translations of the teacher depend on, besides the sentence pairs."""
     key = [settings.teacher, settings.src_lang, settings.tgt_lang]
+    key.append(settings.monolingual and file_key(settings.monolingual))
     folder = pathlib.Path(settings.teacher)
     if folder.is_dir():
         key += [file_key(path) for path in sorted(folder.iterdir()) if path.is_file()]
@@ -97,11 +97,11 @@ def _distilled(text, settings, root):
     """The pairs with the translations of the teacher, which are stored beside them."""
     languages = {"src_lang": settings.src_lang, "tgt_lang": settings.tgt_lang}
     teacher = load_teacher(settings.teacher, languages)
-    sources = [_teacher_key(settings), _key(settings), settings.monolingual]
+    name = fingerprint(_teacher_key(settings), _key(settings))
     return distilled(
         text,
         teacher,
-        root / "teacher" / f"{fingerprint(sources)}.jsonl",
+        root / "teacher" / f"{name}.jsonl",
         settings.monolingual,
         settings.drop_worst,
         settings.keep_references,

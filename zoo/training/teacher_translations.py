@@ -5,14 +5,15 @@ Source: Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2.
 
 import json
 import math
+import os
 
 from tqdm import tqdm
 
 from zoo.data.text_rows import clean, read_lines, unused
 from zoo.errors import UserError
 from zoo.files import as_path
-from zoo.loading import load
 from zoo.tasks.translator import Translator
+from zoo.training.fine_tuning import load_weights
 
 _BLOCK = 512  # texts that are translated, and then stored, at a time
 
@@ -28,10 +29,7 @@ def load_teacher(path, languages):
         UserError: if there is no such path, or its model does not translate.
     """
     given = {name: code for name, code in languages.items() if code is not None}
-    try:
-        teacher = load(path, **given)
-    except (UserError, FileNotFoundError) as error:
-        raise UserError(f"--teacher: {error}") from None
+    teacher = load_weights(path, "--teacher", **given)
     if not isinstance(teacher, Translator):
         raise UserError(f"--teacher {path} is a {type(teacher).__name__}, not a translator.")
     return teacher
@@ -86,8 +84,7 @@ def translations(teacher, sources, path):
     path = as_path(path)
     found = _stored(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        _append(file, found)
+    with open(path, "a", encoding="utf-8") as file:
         progress = tqdm(
             total=len(sources), initial=len(found), desc="teacher", unit="text", disable=None
         )
@@ -96,20 +93,21 @@ def translations(teacher, sources, path):
                 block = sources[start : start + _BLOCK]
                 answers = teacher.n_best(block, too_long=teacher.long_texts)
                 best = [(first.text, first.score) for first, *_ in answers]
-                _append(file, best)
+                file.writelines(f"{json.dumps(one, ensure_ascii=False)}\n" for one in best)
+                file.flush()
                 found += best
                 progress.update(len(block))
     return found
 
 
 def _stored(path):
-    """The complete lines of the file of `translations`, none if it does not exist."""
+    """The lines of the file of `translations`, from which a last one that was cut off is removed.
+
+    There are none if the file does not exist.
+    """
     if not path.is_file():
         return []
-    *lines, _ = path.read_text(encoding="utf-8").split("\n")  # the last one may have been cut off
-    return [tuple(json.loads(line)) for line in lines]
-
-
-def _append(file, answers):
-    file.writelines(f"{json.dumps(answer, ensure_ascii=False)}\n" for answer in answers)
-    file.flush()
+    content = path.read_bytes()
+    complete = content[: content.rfind(b"\n") + 1]
+    os.truncate(path, len(complete))
+    return [tuple(json.loads(line)) for line in complete.splitlines()]
