@@ -18,10 +18,8 @@ from safetensors.numpy import save_file  # noqa: E402
 import zoo  # noqa: E402
 from tests.checkpoints import text_folders  # noqa: E402
 from tests.checkpoints.translation_folders import LENGTH, write_bart, write_pegasus  # noqa: E402
-from tests.parity.test_translators import ODD_TEXTS, padded, strip  # noqa: E402
+from tests.parity.test_translators import ODD_TEXTS, assert_same_loss, padded, strip  # noqa: E402
 from zoo.data.phrasebook import phrasebook_pairs  # noqa: E402
-from zoo.data.tokenized_corpus import encode_pairs  # noqa: E402
-from zoo.training.losses import SmoothedCrossEntropy  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -195,24 +193,9 @@ def test_summaries_are_those_of_generate(name, case):
 
 
 def test_the_loss_of_training(case):
-    """That of padded batches in the recipe, and that of transformers for the same labels."""
     _, model, _, generator = case
-    tokenizers = generator.source_tokenizer, generator.target_tokenizer
-    special = generator.special_tokens
     texts = [*zip(LINES[:4], LINES[4:8]), ("the " * 12, "y"), ("x", "el " * 10)]
-    pairs = encode_pairs(texts, *tokenizers, 62, "train", special)
-    width = len(pairs.length_counts) + 1  # longer than the longest
-    inputs, labels, weights = pairs.batch(np.arange(6), (6, width))
-    weights /= pairs.num_tokens
-    found = SmoothedCrossEntropy()(labels, generator.model(inputs), weights)
-    source = torch.tensor(inputs["source"])
-    with torch.no_grad():
-        expected = model(
-            input_ids=source.long(),
-            attention_mask=(source != special.pad).long(),
-            labels=torch.tensor(np.where(weights > 0, labels, -100)).long(),
-        ).loss
-    assert abs(float(found) - float(expected)) < 1e-4 < 1 < float(expected)
+    assert_same_loss(model, generator, texts)
 
 
 def test_old_files(tmp_path):

@@ -129,9 +129,12 @@ def test_logits(case):
 
 
 def test_the_loss_of_training(case):
-    """That of padded batches in the recipe, and that of transformers for the same labels."""
     _, model, translator = case
-    texts = [*PAIRS[:4], ("the " * 20, "y"), ("x", "el " * 25)]
+    assert_same_loss(model, translator, [*PAIRS[:4], ("the " * 20, "y"), ("x", "el " * 25)])
+
+
+def assert_same_loss(model, translator, texts):
+    """That of six padded pairs in the recipe, and that of transformers for the same labels."""
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     special = translator.special_tokens
     pairs = encode_pairs(texts, *tokenizers, 62, "train", special)
