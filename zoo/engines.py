@@ -61,7 +61,7 @@ def openvino_engine(classifier, dtype):
         "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],
     }
     run_batch = openvino.compile_model(model, "CPU", hints)
-    model.reshape({"images": [1, *classifier.model.input_shape]})
+    model.reshape({"images": [1, *classifier.image_shape]})
     run_one = openvino.compile_model(model, "CPU", hints)  # faster: all lengths are known
     lock = threading.Lock()
 

@@ -33,7 +33,7 @@ def check_classes(classifier, run, package, dtype="float32", dynamic_size=False)
         inputs = [random.integers(0, model.vocab_size, (1, n), "int32") for n in lengths]
         found = [run(tokens=tokens)["probabilities"] for tokens in inputs]
     else:
-        height, width, channels = model.input_shape
+        height, width, channels = classifier.image_shape
         shapes = [(1, height, width, channels), (4, height, width, channels)]
         if dynamic_size:
             more = model.patch_size

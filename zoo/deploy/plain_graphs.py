@@ -42,7 +42,7 @@ def classifier_graph(classifier, preprocessed=False, batch="B", dynamic_size=Fal
     else:
         name = "images" if preprocessed else "pixels"
         dtype = "float32" if preprocessed else "uint8"
-        height, width, channels = model.input_shape
+        height, width, channels = classifier.image_shape
         if dynamic_size:
             height, width = "H", "W"
         shape = [batch, height, width, channels]

@@ -35,12 +35,17 @@ class ImageTask(Task):
         self.preprocessing = preprocessing
         super().__init__(model)
 
+    @property
+    def image_shape(self):
+        """The shape (H, W, C) of the images that the model sees."""
+        return (*self.preprocessing.image_size, self.preprocessing.channels)
+
     def preprocess(self, images):
         """Preprocesses images, see `__call__`, for the model: float32 [B, H, W, C]."""
         self._check_list(images)
         pixels = [self.preprocessing.read(image) for image in images]
         if not pixels:
-            return np.zeros((0, *self.model.input_shape), np.float32)
+            return np.zeros((0, *self.image_shape), np.float32)
         return self.preprocessing.normalize(np.stack(pixels)).numpy()
 
     @staticmethod
@@ -73,7 +78,7 @@ class ImageTask(Task):
         if self.engine is not None:
             return np.concatenate([without_nan(self.engine(part)) for part in parts])
         # `Model.predict` has an overhead of tens of milliseconds per call.
-        spec = tf.TensorSpec((None, *self.model.input_shape), tf.float32)
+        spec = tf.TensorSpec((None, *self.image_shape), tf.float32)
         outputs = [self.run(self.compute_outputs, part, specs=(spec,)) for part in parts]
         return np.concatenate(outputs)
 
@@ -158,9 +163,10 @@ class Classifier:
     def check_model(self, model):
         if self.problem not in (*PROBLEMS,):
             raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {self.problem!r}.")
-        if model.num_classes != len(self.class_names):
+        num_classes = getattr(model, "num_classes", None) or model.output_shape[-1]
+        if num_classes != len(self.class_names):
             raise TaskError(
-                f"The model has {model.num_classes} classes. "
+                f"The model has {num_classes} classes. "
                 f"Received {len(self.class_names)} class names."
             )
         super().check_model(model)

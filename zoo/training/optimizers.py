@@ -196,11 +196,26 @@ class Muon(WithoutDecay, keras.optimizers.Muon):
         super().__init__(*args, **kwargs)
         self.in_bfloat16 = in_bfloat16
 
+    def _should_use_adamw(self, variable):
+        if len(variable.shape) != 4:
+            return super()._should_use_adamw(variable)
+        return any(re.search(pattern, variable.path) for pattern in self.exclude_layers)
+
     def zeropower_via_newtonschulz5(self, x, steps):
         """Orthogonalizes a matrix by Newton-Schulz iterations."""
         dtype = "bfloat16" if self.in_bfloat16 else "float32"
-        result = super().zeropower_via_newtonschulz5(keras.ops.cast(x, dtype), steps)
+        result = super().zeropower_via_newtonschulz5(_matrix(keras.ops.cast(x, dtype)), steps)
+        result = keras.ops.reshape(result, x.shape)
         return keras.ops.cast(result, "float32")  # the dtype of the learning rate
+
+    def lr_adjust(self, x):
+        """Scales an update to the size of AdamW's."""
+        return keras.ops.reshape(super().lr_adjust(_matrix(x)), x.shape)
 
     def get_config(self):
         return {**super().get_config(), "in_bfloat16": self.in_bfloat16}
+
+
+def _matrix(x):
+    """A matrix, or the kernel [H, W, C, F] of a convolution as one: [H · W · C, F]."""
+    return keras.ops.reshape(x, (-1, x.shape[-1]))
