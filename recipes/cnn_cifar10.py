@@ -6,6 +6,7 @@ their predictions (docs/distillation.md). The network is that of Jordan 2024, "9
 3.29 Seconds on a Single GPU", section 3, whose first layer, which is not trained, whitens the
 patches of an image (Page 2018, "How to Train Your ResNet", part 8).
 
+    python recipes/cnn_cifar10.py --dataset digits               # built in, needs no network
     python recipes/cnn_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
     python recipes/cnn_cifar10.py --data-dir ~/tensorflow_datasets
     python recipes/cnn_cifar10.py --data-dir my_images --image-size 64   # train/<class>/*.jpg
@@ -21,6 +22,7 @@ from keras import layers
 
 from zoo.data.image_batches import steps_per_epoch
 from zoo.data.images import sample
+from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
 from zoo.training.image_run import load_images, objective, train_classifier
@@ -53,10 +55,29 @@ class Config(ImageSettings):
 
     LIMITS = ImageSettings.LIMITS | {"warmup_fraction": FRACTION}
 
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.widths or min(self.widths) < 1:
+            raise UserError(
+                f"--widths must be one or more numbers, at least 1. Received: {self.widths}."
+            )
+
+
+CIFAR10 = Config()
+DIGITS = Config(
+    dataset="digits",
+    widths=(32, 64),
+    epochs=30,
+    batch_size=64,
+    crop_padding=1,
+    flip_probability=0.0,  # a flipped 2 or 5 is not a digit
+)
+
 
 def main(config):
     run = Run(config, name=f"cnn_{config.data_name}")
     data = load_images(config)
+    check_size(config.widths, data.input_shape)
     steps = steps_per_epoch(data.train, config.batch_size)
     with run.scope():
         model = build_model(data.input_shape, len(data.class_names), config.widths)
@@ -75,6 +96,16 @@ def main(config):
         augment=build_augmentation(config),
         label_smoothing=config.label_smoothing,
     )
+
+
+def check_size(widths, input_shape):
+    pixels = min(input_shape[:2])
+    least = 2 ** len(widths) + 1
+    if pixels < least:
+        raise UserError(
+            f"--widths: {len(widths)} stages need images of at least {least}x{least} pixels. "
+            f"Received: {pixels} pixels."
+        )
 
 
 def build_model(input_shape, num_classes, widths):
@@ -122,7 +153,6 @@ def build_optimizer(config, model, total_steps):
         rate,
         weight_decay=config.weight_decay,
         adam_weight_decay=config.weight_decay,
-        adam_lr_ratio=1.0,
         without_decay=ALL_BUT_KERNELS,
         exclude_layers=["head"],
         in_bfloat16=model.compute_dtype == "bfloat16",
@@ -142,4 +172,4 @@ def build_augmentation(config):
 
 
 if __name__ == "__main__":
-    run_recipe(main, Config, {"cifar10": Config()}, __doc__)
+    run_recipe(main, Config, {"cifar10": CIFAR10, "digits": DIGITS}, __doc__)

@@ -56,7 +56,7 @@ CONTENDERS |= {"missing": other, "broken": broken}
 """
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_contenders_take_turns(tmp_path, capfd, monkeypatch):
     turns = module("turns")
     file = tmp_path / "small.py"

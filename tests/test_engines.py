@@ -108,7 +108,8 @@ def test_ctranslate2_finds_the_translations_of_the_model(name, beam_size):
     assert_same(found, translator.n_best(TEXTS, **greedy))
 
 
-@pytest.mark.parametrize("name", [pytest.param("as trained", marks=pytest.mark.slow), "mBART"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["as trained", "mBART"])
 def test_ctranslate2_obeys_search_options(name):
     """Greedy search; `repetition_penalty` differs where the start token occurs again."""
     translator = certain_translator(SPECIAL[name])

@@ -35,6 +35,7 @@ AUGMENTED = {"randaugment_num_ops": 1, "mixup_alpha": 0.5, "cutmix_alpha": 0.5}
 SMALL = {
     "vit_cifar10": {**MODEL, **AUGMENTED, "dataset": "digits", "patch_size": 2, "epochs": 4},
     "vit_imagenet": {**AUGMENTED, "size": "Ti/8", "image_size": 16, "eval_resize": 40},
+    "cnn_cifar10": {**AUGMENTED, "dataset": "digits", "epochs": 4, "widths": (8, 16)},
     "vit_finetune": {**AUGMENTED, "dataset": "digits", "steps": 8, "eval_steps": 4},
     "translate": {**MODEL, "vocab_size": 300},
     "text_classifier": {**MODEL, "vocab_size": 300},

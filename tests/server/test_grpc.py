@@ -301,7 +301,7 @@ def test_silent_clients_make_room_for_others(monkeypatch):
         wait.set_result(None)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_many_silent_clients_that_come_again():
     """A place is free in a moment: of 100, each had time to send while it waited."""
     address = f"127.0.0.1:{toys.free_port()}"

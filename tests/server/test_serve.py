@@ -88,7 +88,7 @@ def test_a_busy_server_that_is_stopped_loses_nothing(slow, tmp_path):
         httpx.get(f"{url}/readyz")
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_grace_time_that_is_over(slow):
     process, _, url = toys.start([slow], shutdown_grace=0.5)
     answered = []

@@ -3,8 +3,10 @@
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import zoo
@@ -49,6 +51,25 @@ def test_preprocess_is_what_the_model_takes(classifier, folder):
     np.testing.assert_array_equal(inputs[0], inputs[1])
     np.testing.assert_array_equal(inputs[0], inputs[2])
     assert classifier.preprocess([]).shape == (0, 8, 8, 3)
+
+
+def test_any_keras_model_of_images_is_a_classifier(tmp_path):
+    """Its classes are counted by its output."""
+    keras.utils.set_random_seed(0)
+    images = keras.Input((8, 8, 3))
+    features = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(4, 3)(images))
+    model = keras.Model(images, keras.layers.Dense(3)(features))
+    with pytest.raises(TaskError, match="The model has 3 classes. Received 2 class names"):
+        ImageClassifier(model, PREPROCESSING, ["ant", "bee"])
+    ImageClassifier(model, PREPROCESSING, ["ant", "bee", "cat"]).save(tmp_path / "run")
+    loaded = zoo.load(tmp_path / "run")
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
+    logits = model.predict(PREPROCESSING.normalize(pixels), verbose=0)
+    expected = keras.ops.softmax(logits)  # tolerance: float32
+    np.testing.assert_allclose(loaded.probabilities(list(pixels)), expected, atol=1e-6)
+    exported = tf.saved_model.load(zoo.export(loaded, tmp_path / "1"))
+    found = exported.signatures["pixels"](pixels=tf.constant(pixels))["probabilities"]
+    np.testing.assert_allclose(found, -np.sort(-expected), atol=1e-6)  # the best first
 
 
 @pytest.fixture(scope="module", params=["images", "texts"])

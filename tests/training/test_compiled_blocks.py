@@ -138,7 +138,7 @@ def test_each_kind_of_block_is_compiled_and_learns_the_same(make, settings, kind
     assert not compiled.jit_compile
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_of_half_precision():
     """bfloat16 has 8 bits, and XLA keeps more of them between operations."""
     optimizers = [keras.optimizers.SGD(0.01) for _ in range(2)]
@@ -197,7 +197,7 @@ def test_models_without_blocks_are_compiled_as_a_whole():
     assert trainer.jit_compile and not trainer.jit_update
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_gpus_compile_blocks_for_batches_of_any_shape(monkeypatch):
     gpu = SimpleNamespace(device_type="GPU", name="/device:GPU:0")
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: [gpu])

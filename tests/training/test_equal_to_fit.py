@@ -339,13 +339,8 @@ def test_on_one_device(kind, setting, tmp_path):
         check(case, 1, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(one, marks=pytest.mark.ci if one == "ids" else pytest.mark.slow)
-        for one in KINDS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_on_two_devices(kind, tmp_path):
     """In a process of its own, as the devices are chosen before TensorFlow computes anything."""
     arguments = [sys.executable, "-m", "tests.training.test_equal_to_fit", kind, str(tmp_path)]

@@ -9,7 +9,7 @@ import pytest
 import zoo
 from tests.test_recipes import recipe
 from zoo.models import Transformer
-from zoo.training.optimizers import SGD, WarmupInverseSquareRoot, adamw, muon, warmup_cosine
+from zoo.training.optimizers import SGD, Muon, WarmupInverseSquareRoot, adamw, muon, warmup_cosine
 
 SMALL = {"input_shape": (8, 8, 3), "num_classes": 3, "patch_size": 4, "num_registers": 1}
 SMALL |= {"embed_dim": 8, "num_heads": 2, "num_layers": 1, "layer_scale": 0.1}
@@ -137,3 +137,19 @@ def test_the_optimizer_of_translation_is_that_of_the_paper():
     expected = {"embed_dim": 512, "warmup_steps": 10, "scale": 2.5}
     assert optimizer._learning_rate.get_config() == expected
     assert optimizer.global_clipnorm == 1.5
+
+
+def test_the_kernel_of_a_convolution_is_trained_as_a_matrix():
+    """[H, W, C, F] as [H · W · C, F]; `exclude_layers` names kernels that AdamW trains."""
+    random = np.random.default_rng(0)
+    start, gradient = random.normal(size=(2, 3, 2, 4, 5)).astype("float32")
+    results = {}
+    for name in ("convolution", "matrix", "excluded"):
+        shape = (24, 5) if name == "matrix" else start.shape
+        kernel = keras.Variable(start.reshape(shape), name=name)
+        optimizer = Muon(0.1, exclude_layers=["excluded"])
+        optimizer.apply([keras.ops.array(gradient.reshape(shape))], [kernel])
+        results[name] = kernel.numpy().reshape(start.shape)
+    np.testing.assert_array_equal(results["convolution"], results["matrix"])
+    changed = np.abs(results["excluded"] - start)  # AdamW's first step: the sign
+    np.testing.assert_allclose(changed, 0.1, rtol=1e-2)
