@@ -52,6 +52,7 @@ from zoo.training.settings import (
     flags,
     report_invalid_settings,
 )
+from zoo.training.teacher_translations import load_teacher
 
 BleuTokenizer = Literal[
     "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "flores101", "flores200", "spm", "none"
@@ -284,7 +285,10 @@ def main(config):
     def finish(folder, trained):
         translator.model = trained  # on one device
         last_epochs.average(trained)  # before the report, which tests and saves these weights
-        finish_translator(folder, translator, data, bleu_tokenize)
+        teacher = None
+        if config.teacher:
+            teacher = load_teacher(config.teacher, config.src_lang, config.tgt_lang)
+        finish_translator(folder, translator, data, bleu_tokenize, teacher)
         last_epochs.remove()
 
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)

@@ -5,11 +5,14 @@ import json
 
 import pytest
 
+import zoo
 from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.test_recipes import recipe
 from zoo.data.text_rows import TextDataset
 from zoo.errors import UserError
 from zoo.training import teacher_translations
+from zoo.training.report_distillation import compared_with_teacher
+from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
 from zoo.training.sentence_pairs import load_pairs
 from zoo.training.teacher_translations import distilled, translations
@@ -111,12 +114,55 @@ def test_the_recipe(teacher, tmp_path, capsys):
     assert "tokenized by an earlier run" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_the_report_of_the_recipe(teacher, tmp_path, capsys):
+    teacher.save(tmp_path / "teacher")
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"The cat sat {n}.\tx {n}\n" for n in range(400)))
+    config = dataclasses.replace(
+        translate.PHRASEBOOK,
+        dataset=None,
+        tsv=str(pairs),
+        teacher=str(tmp_path / "teacher"),
+        out=str(tmp_path / "run"),
+        max_length=40,
+        vocab_size=300,
+        embed_dim=16,
+        num_heads=2,
+        num_layers=1,
+        ff_dim=16,
+        epochs=1,
+    )
+    translate.main(config)
+    printed = capsys.readouterr().out
+    compared = json.loads((tmp_path / "run" / "metrics.json").read_text())["distillation"]
+    assert [*compared] == ["teacher", "student", "student in int8"]
+    assert all(f"\n{name} " in printed for name in compared)
+
+
+@pytest.mark.ci
+def test_the_student_is_compared_with_its_teacher(teacher, tmp_path):
+    """With references that are its translations, the teacher has 100 BLEU."""
+    small_translator(lines=LINES).save(tmp_path / "student")
+    student = zoo.load(tmp_path / "student")
+    references = teacher(SOURCES, sentences=False)
+    data = TEXT._replace(test=[*zip(SOURCES, references)])
+    compared = compared_with_teacher(tmp_path / "student", teacher, data)
+    assert compared["teacher"]["chrf"] == pytest.approx(100.0)
+    expected = translation_scores(student(SOURCES, sentences=False), references)
+    assert compared["student"]["chrf"] == pytest.approx(expected["chrf"])
+    sizes = [one["megabytes"] for one in compared.values()]
+    assert sizes[0] == pytest.approx(teacher.model.count_params() * 4e-6)  # float32
+    assert sizes[1] == pytest.approx(student.model.count_params() * 4e-6) and sizes[1] > sizes[2]
+    assert all(one["tokens_per_second_batch_32"] > 0 for one in compared.values())
+
+
 def test_refused(tmp_path):
     small_classifier().save(tmp_path / "vit")
     with pytest.raises(UserError, match="is a ImageClassifier, not a translator"):
-        teacher_translations.load_teacher(tmp_path / "vit", {})
+        teacher_translations.load_teacher(tmp_path / "vit")
     with pytest.raises(UserError, match="--teacher: There is no file"):
-        teacher_translations.load_teacher(tmp_path / "none", {})
+        teacher_translations.load_teacher(tmp_path / "none")
     config = dataclasses.replace(translate.PHRASEBOOK, drop_worst=0.05)
     with pytest.raises(UserError, match="--drop-worst has no effect without --teacher"):
         config.check_flags({"drop_worst"})

@@ -12,6 +12,7 @@ from zoo.data.images import sample
 from zoo.errors import TaskError
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
+from zoo.training.report_distillation import as_table, compared_with_teacher
 from zoo.training.report_scores import (
     class_scores,
     cross_entropy,
@@ -205,8 +206,11 @@ def _write_table(path, rows):
 # --- translations --------------------------------------------------------------------------------
 
 
-def finish_translator(folder, translator, data, bleu_tokenize=None):
-    """Tests a `Translator` on the test pairs of a `TextDataset`; see `translation_scores`."""
+def finish_translator(folder, translator, data, bleu_tokenize=None, teacher=None):
+    """Tests a `Translator` on the test pairs of a `TextDataset`; see `translation_scores`.
+
+    With the `Translator` that was its teacher, it is compared with it.
+    """
     history = _begin(folder, translator)
     sources = [source for source, _ in data.test]
     references = [reference for _, reference in data.test]
@@ -215,20 +219,26 @@ def finish_translator(folder, translator, data, bleu_tokenize=None):
     samples = _write_table(folder / "translations.tsv", rows)
     _draw_alignment(translator, sources, folder / "attention.png")
     scores = translation_scores(translations, references, bleu_tokenize)
+    metrics = {
+        **scores,
+        "test_sentences": len(sources),
+        "source_vocab_size": translator.source_tokenizer.vocab_size,
+        "target_vocab_size": translator.target_tokenizer.vocab_size,
+        "train_pairs": len(data.train),
+        "valid_pairs": len(data.valid),
+        "notes": data.notes,
+    }
+    if teacher is not None:
+        print("Comparing the student with its teacher ...")
+        compared = compared_with_teacher(folder.path, teacher, data, bleu_tokenize)
+        metrics["distillation"] = compared
+        samples += ["", *as_table(compared)]
     _end(
         folder,
         translator,
         history,
         "tokens",
-        metrics={
-            **scores,
-            "test_sentences": len(sources),
-            "source_vocab_size": translator.source_tokenizer.vocab_size,
-            "target_vocab_size": translator.target_tokenizer.vocab_size,
-            "train_pairs": len(data.train),
-            "valid_pairs": len(data.valid),
-            "notes": data.notes,
-        },
+        metrics=metrics,
         summary={
             "BLEU": f"{scores['bleu']:.2f}  {scores['bleu_signature']}",
             "chrF": f"{scores['chrf']:.2f}  {scores['chrf_signature']}",

@@ -95,8 +95,7 @@ def _teacher_key(settings):
 
 def _distilled(text, settings, root):
     """The pairs with the translations of the teacher, which are stored beside them."""
-    languages = {"src_lang": settings.src_lang, "tgt_lang": settings.tgt_lang}
-    teacher = load_teacher(settings.teacher, languages)
+    teacher = load_teacher(settings.teacher, settings.src_lang, settings.tgt_lang)
     name = fingerprint(_teacher_key(settings), _key(settings))
     return distilled(
         text,

@@ -18,16 +18,16 @@ from zoo.training.fine_tuning import load_weights
 _BLOCK = 512  # texts that are translated, and then stored, at a time
 
 
-def load_teacher(path, languages):
+def load_teacher(path, src_lang=None, tgt_lang=None):
     """Loads the translator of ``--teacher``.
 
     Args:
-        path: see `zoo.load`.
-        languages: dict of `src_lang` and `tgt_lang`, of which None is not given.
+        path, src_lang, tgt_lang: see `zoo.load`.
 
     Raises:
         UserError: if there is no such path, or its model does not translate.
     """
+    languages = {"src_lang": src_lang, "tgt_lang": tgt_lang}
     given = {name: code for name, code in languages.items() if code is not None}
     teacher = load_weights(path, "--teacher", **given)
     if not isinstance(teacher, Translator):

@@ -1,0 +1,75 @@
+"""What a student of translation keeps of its teacher: scores, size and speed."""
+
+import time
+
+from zoo.loading import load
+from zoo.training.report_translation_scores import translation_scores
+
+_BATCHES = (1, 32)  # sentences
+_TIMED_BATCHES = 32  # for each size, at most
+
+
+def compared_with_teacher(folder, teacher, data, bleu_tokenize=None):
+    """Tests a teacher, its student, and the student in int8 on the test pairs.
+
+    Args:
+        folder: path of the saved student.
+        teacher: `zoo.tasks.translator.Translator`.
+        data: `zoo.data.text_rows.TextDataset`.
+        bleu_tokenize: see `translation_scores`.
+
+    Returns:
+        {name: {"bleu", "chrf", "megabytes", "tokens_per_second_batch_1" and "_batch_32"}}: the
+        megabytes are those of the weights in memory; the tokens are those of the student, for all
+        three.
+    """
+    student = load(folder)
+    systems = {
+        "teacher": teacher,
+        "student": student,
+        "student in int8": load(folder, dtype="int8"),
+    }
+    sources = [source for source, _ in data.test]
+    references = [reference for _, reference in data.test]
+    results = {}
+    for name, system in systems.items():
+        translations = system(sources, sentences=False, too_long=system.long_texts)
+        scores = translation_scores(translations, references, bleu_tokenize)
+        result = {"bleu": scores["bleu"], "chrf": scores["chrf"]}
+        result["megabytes"] = sum(weight.numpy().nbytes for weight in system.model.weights) / 1e6
+        for size in _BATCHES:
+            result[f"tokens_per_second_batch_{size}"] = _speed(
+                system, sources, size, student.target_tokenizer
+            )
+        results[name] = result
+    return results
+
+
+def _speed(translator, sources, batch_size, tokenizer):
+    """Tokens of the translations per second, in batches of this number of sentences."""
+    starts = range(0, len(sources), batch_size)[:_TIMED_BATCHES]
+    batches = [sources[start : start + batch_size] for start in starts]
+
+    def translate():
+        found = []
+        for batch in batches:
+            found += translator(batch, sentences=False, too_long=translator.long_texts)
+        return found
+
+    translate()  # compiles the graphs of these lengths
+    start = time.perf_counter()
+    found = translate()
+    seconds = time.perf_counter() - start
+    return sum(len(tokens) for tokens in tokenizer.encode(found)) / seconds
+
+
+def as_table(results):
+    """The results of `compared_with_teacher` as aligned lines."""
+    lines = [f"{'':<18} {'BLEU':>6} {'chrF':>6} {'MB':>8} {'tokens/s':>10} {'in batches':>11}"]
+    for name, one in results.items():
+        alone, together = (one[f"tokens_per_second_batch_{size}"] for size in _BATCHES)
+        lines.append(
+            f"{name:<18} {one['bleu']:>6.2f} {one['chrf']:>6.2f} {one['megabytes']:>8.1f} "
+            f"{alone:>10,.0f} {together:>11,.0f}"
+        )
+    return lines
