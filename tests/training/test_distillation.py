@@ -13,6 +13,7 @@ import tensorflow as tf
 import zoo
 from tests import interrupted
 from tests.test_recipes import recipe
+from tests.test_resume import launched
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.data.worker_batches import split_batches
 from zoo.errors import UserError
@@ -161,15 +162,19 @@ def test_the_recipe(teacher_folder, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_student_on_one_and_on_two_devices(teacher_folder, tmp_path):
+def test_a_student_on_one_device_on_two_and_on_two_workers(teacher_folder, tmp_path):
     """Equal within the rounding of sums in another order over some updates of Adam."""
     nothing_drawn = ["--dropout", "0", "--stochastic-depth", "0", "--patch-dropout", "0"]
     flags = flags_of(teacher_folder, *nothing_drawn, "--initialization", "glorot")
     flags += ["--optimizer", "adamw"]
     one, _, _ = interrupted.completed("digits", tmp_path / "one", *flags, "--accumulation", "2")
     two, _, _ = interrupted.completed("mirrored", tmp_path / "two", *flags)
+    status, log = launched(tmp_path / "workers", 2, flags)
+    assert status == 0, log
+    workers, _, _ = interrupted.outcome(tmp_path / "workers")
     for path, weights in one.items():
         np.testing.assert_allclose(two[path], weights, atol=1e-3)
+        np.testing.assert_allclose(workers[path], weights, atol=1e-3)
 
 
 @pytest.mark.slow
