@@ -90,15 +90,20 @@ class Config(RunSettings):
     """Source language, for published weights of several languages."""
     tgt_lang: str | None = None
     """Target language, for published weights of several languages."""
-    teacher: str | None = None
-    """A better translation model, whose translations of the training sources replace the targets,
-    for a small model: a run, published weights or their name."""
+    teacher: tuple[str, ...] = ()
+    """One or more better translation models, whose translations of the training sources replace the
+    targets, for a small model: runs, published weights or their names."""
+    reverse_teacher: tuple[str, ...] = ()
+    """One or more models that translate from target to source: their translations of the training
+    targets become further sources (back-translation)."""
     monolingual: str | None = None
-    """File of further sources for the teacher, one per line."""
+    """File of further sources for --teacher, one per line."""
+    monolingual_target: str | None = None
+    """File of further targets for --reverse-teacher, one per line."""
     keep_references: bool = False
-    """Train on the targets of the data as well as on the translations of the teacher."""
+    """Train on the targets of the data as well as on the translations of --teacher."""
     drop_worst: float = 0.0
-    """Share of the teacher's translations to leave out, those it gives the lowest scores."""
+    """Share of the translations of each teacher to leave out, those with the lowest scores."""
 
     tokenizer: TokenizerKind | None = "bpe"
     vocab_size: int | None = 10_000
@@ -166,7 +171,9 @@ class Config(RunSettings):
         "test_target",
         "weights",
         "teacher",
+        "reverse_teacher",
         "monolingual",
+        "monolingual_target",
         # the learning rate does not depend on the number of epochs
         "epochs",
         # only the report at the end depends on these
@@ -185,8 +192,10 @@ class Config(RunSettings):
                 f"Remove {flags(*given)}."
             )
         given = [name for name in ("src_lang", "tgt_lang") if getattr(self, name)]
-        if given and not (self.weights or self.teacher):
-            raise UserError(f"{flags(*given)}: languages are for --weights and --teacher only.")
+        if given and not (self.weights or self.teacher or self.reverse_teacher):
+            raise UserError(
+                f"{flags(*given)}: languages are for --weights, --teacher and --reverse-teacher."
+            )
         files = ("target", "valid_source", "valid_target", "test_source", "test_target")
         given = [name for name in files if getattr(self, name)]
         if given and not self.source:
@@ -197,8 +206,12 @@ class Config(RunSettings):
         if self.beam_size == 1:
             self.refuse(given, "length_penalty", "with --beam-size 1, which is greedy search")
         if not self.teacher:
-            for name in ("monolingual", "keep_references", "drop_worst"):
-                self.refuse(given, name, "without --teacher")
+            self.refuse(given, "monolingual", "without --teacher")
+            self.refuse(given, "keep_references", "without --teacher")
+        if not self.reverse_teacher:
+            self.refuse(given, "monolingual_target", "without --reverse-teacher")
+        if not self.teacher and not self.reverse_teacher:
+            self.refuse(given, "drop_worst", "without --teacher or --reverse-teacher")
 
     @property
     def data_name(self):
@@ -287,7 +300,8 @@ def main(config):
         last_epochs.average(trained)  # before the report, which tests and saves these weights
         teacher = None
         if config.teacher:
-            teacher = load_teacher(config.teacher, config.src_lang, config.tgt_lang)
+            languages = (config.src_lang, config.tgt_lang)
+            teacher = load_teacher("--teacher", config.teacher[0], languages)
         finish_translator(folder, translator, data, bleu_tokenize, teacher)
         last_epochs.remove()
 

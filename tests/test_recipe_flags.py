@@ -60,6 +60,8 @@ NOT_COMPARED = {
     "distillation_weight": "as teacher",
     "temperature": "as teacher",
     "monolingual": "of another run: tests/training/test_teacher_translations.py",
+    "monolingual_target": "as monolingual",
+    "reverse_teacher": "as monolingual",
     "keep_references": "as monolingual",
     "drop_worst": "as monolingual",
 }

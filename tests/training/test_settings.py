@@ -93,7 +93,7 @@ def test_what_resuming_allows():
         ("vit_finetune", {"steps": 7}, "--eval-steps must divide --steps. Received: 100 and 7"),
         ("translate", {"test_source": "b", "target": "c"}, "--target, --test-source: --source"),
         ("translate", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
-        ("translate", {"src_lang": "en"}, "--src-lang: languages are for --weights and --teacher"),
+        ("translate", {"src_lang": "en"}, "--src-lang: languages are for --weights, --teacher"),
         ("translate", {"seed": 2**32}, "--seed must be from 0 to 4294967295"),
         ("text_classifier", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
         ("text_classifier", {"tokens_per_batch": 99}, "--tokens-per-batch must be at least 256"),

@@ -14,8 +14,8 @@ from zoo.training import teacher_translations
 from zoo.training.report_distillation import compared_with_teacher
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
-from zoo.training.sentence_pairs import load_pairs
-from zoo.training.teacher_translations import distilled, translations
+from zoo.training.sentence_pairs import load_pairs, with_teachers
+from zoo.training.teacher_translations import translations
 
 translate = recipe("translate")
 SOURCES = ["The cat.", "The dog sat.", "The mat, and the dog.", "12.", "¿Dónde está?"]
@@ -60,25 +60,51 @@ def fail_on(texts, function):
     return checked
 
 
-def test_targets_are_those_of_the_teacher(teacher, tmp_path):
-    found = distilled(TEXT, teacher, tmp_path / "t.jsonl")
-    expected = [(s, t) for s, (t, _) in zip(SOURCES[:3], best(teacher, SOURCES[:3])) if t]
+@pytest.fixture
+def pairs_of(teacher, tmp_path, monkeypatch):
+    """The training pairs of TEXT with flags, where `teacher` is the model of all paths."""
+    monkeypatch.setattr(teacher_translations, "load_teacher", lambda *_: teacher)
+
+    def found(**flags):
+        return with_teachers(TEXT, translate.Config(tsv="x", **flags), tmp_path)
+
+    return found
+
+
+def translated(teacher, texts):
+    return [(text, found) for text, (found, _) in zip(texts, best(teacher, texts)) if found]
+
+
+def test_targets_are_those_of_the_teachers(teacher, pairs_of):
+    """Each pair once, also if several teachers agree."""
+    expected = translated(teacher, SOURCES[:3])
+    found = pairs_of(teacher=("a",))
     assert found.train == expected and found.valid == TEXT.valid
-    both = distilled(TEXT, teacher, tmp_path / "t.jsonl", keep_references=True)
-    assert both.train == [*expected, *TEXT.train]
+    assert pairs_of(teacher=("a", "b")).train == expected
+    both = pairs_of(teacher=("a",), keep_references=True)
+    assert both.train == [*expected, *TEXT.train[:3]]
 
 
-def test_further_sources_without_held_out_ones(teacher, tmp_path):
+def test_back_translation(teacher, pairs_of, tmp_path):
+    """Sources are translations of targets, which are kept; they are no held-out sources."""
+    (tmp_path / "more").write_text("Y\nThe cat.\n")  # the first is held out
+    expected = [(source, target) for target, source in translated(teacher, ["x", "The cat."])]
+    found = pairs_of(reverse_teacher=("a",), monolingual_target=str(tmp_path / "more"))
+    assert found.train == [*expected, *TEXT.train[:3]] and expected
+    forward = translated(teacher, SOURCES[:3])
+    both = pairs_of(teacher=("a",), reverse_teacher=("b",))
+    assert both.train == [*forward, *expected[:-1]]
+
+
+def test_further_sources_without_held_out_ones(teacher, pairs_of, tmp_path):
     more = tmp_path / "more.txt"
     more.write_text("held OUT\n\n12.\nThe cat.\n¿Dónde está?\n")
-    found = distilled(TEXT, teacher, tmp_path / "t.jsonl", monolingual=more)
-    expected = [(s, t) for s, (t, _) in zip(SOURCES, best(teacher, SOURCES)) if t]
-    assert found.train == expected
+    assert pairs_of(teacher=("a",), monolingual=str(more)).train == translated(teacher, SOURCES)
 
 
-def test_the_worst_are_left_out(teacher, tmp_path):
+def test_the_worst_are_left_out(teacher, pairs_of):
     scores = dict(zip(SOURCES[:3], (score for _, score in best(teacher, SOURCES[:3]))))
-    found = distilled(TEXT, teacher, tmp_path / "t.jsonl", drop_worst=0.4)
+    found = pairs_of(teacher=("a",), drop_worst=0.4)
     worst = min(scores, key=scores.get)
     assert worst not in [source for source, _ in found.train]
     assert found.notes[-1].endswith("among the worst: 1.") and found.notes[0] == "a note"
@@ -90,7 +116,7 @@ def test_the_recipe(teacher, tmp_path, capsys):
     folder = tmp_path / "teacher"
     teacher.save(folder)
     config = dataclasses.replace(
-        translate.PHRASEBOOK, teacher=str(folder), out=str(tmp_path / "run"), max_length=40
+        translate.PHRASEBOOK, teacher=(str(folder),), out=str(tmp_path / "run"), max_length=40
     )
     lines = [("The cat sat on the mat.", "x"), ("The dog sat.", "y")] * 200
     pairs = tmp_path / "pairs.tsv"
@@ -123,7 +149,7 @@ def test_the_report_of_the_recipe(teacher, tmp_path, capsys):
         translate.PHRASEBOOK,
         dataset=None,
         tsv=str(pairs),
-        teacher=str(tmp_path / "teacher"),
+        teacher=(str(tmp_path / "teacher"),),
         out=str(tmp_path / "run"),
         max_length=40,
         vocab_size=300,
@@ -160,9 +186,9 @@ def test_the_student_is_compared_with_its_teacher(teacher, tmp_path):
 def test_refused(tmp_path):
     small_classifier().save(tmp_path / "vit")
     with pytest.raises(UserError, match="is a ImageClassifier, not a translator"):
-        teacher_translations.load_teacher(tmp_path / "vit")
+        teacher_translations.load_teacher("--teacher", tmp_path / "vit")
     with pytest.raises(UserError, match="--teacher: There is no file"):
-        teacher_translations.load_teacher(tmp_path / "none")
+        teacher_translations.load_teacher("--teacher", tmp_path / "none")
     config = dataclasses.replace(translate.PHRASEBOOK, drop_worst=0.05)
-    with pytest.raises(UserError, match="--drop-worst has no effect without --teacher"):
+    with pytest.raises(UserError, match="--drop-worst has no effect without --teacher or"):
         config.check_flags({"drop_worst"})

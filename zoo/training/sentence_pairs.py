@@ -8,8 +8,7 @@ from zoo.data.token_store import cached_folder, file_key
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
-from zoo.training.run_folder import fingerprint
-from zoo.training.teacher_translations import distilled, load_teacher
+from zoo.training.teacher_translations import files_of_model, further_texts, pairs_of_teacher
 
 
 def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
@@ -39,12 +38,9 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
         "special tokens": special_tokens,
         "max length": max_length,
     }
-    if settings.teacher:
-        key["teacher"] = _teacher_key(settings)
-        key["targets"] = [
-            settings.drop_worst,
-            settings.keep_references,
-        ]
+    has_teachers = bool(settings.teacher or settings.reverse_teacher)
+    if has_teachers:
+        key["teachers"] = _teacher_key(settings)
 
     root = run.path.parent / ".cache" / "translate"
     if settings.cache_dir:
@@ -52,8 +48,8 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
 
     def write(path):
         text = read_pairs(settings)
-        if settings.teacher:
-            text = _distilled(text, settings, root)
+        if has_teachers:
+            text = with_teachers(text, settings, root / "teacher")
         own = tokenizers
         if own is None:
             own = corpus.train_tokenizers(text, **trained_with)
@@ -84,27 +80,52 @@ def _key(settings):
 
 
 def _teacher_key(settings):
-    """Everything that the translations of the teacher depend on, besides the sentence pairs."""
-    key = [settings.teacher, settings.src_lang, settings.tgt_lang]
-    key.append(settings.monolingual and file_key(settings.monolingual))
-    folder = pathlib.Path(settings.teacher)
-    if folder.is_dir():
-        key += [file_key(path) for path in sorted(folder.iterdir()) if path.is_file()]
+    """Everything that the pairs of other models depend on, besides the sentence pairs."""
+    key = [settings.src_lang, settings.tgt_lang, settings.keep_references, settings.drop_worst]
+    for path in (settings.monolingual, settings.monolingual_target):
+        key.append(path and file_key(path))
+    for paths in (settings.teacher, settings.reverse_teacher):
+        key.append([files_of_model(path) for path in paths])
     return key
 
 
-def _distilled(text, settings, root):
-    """The pairs with the translations of the teacher, which are stored beside them."""
-    teacher = load_teacher(settings.teacher, settings.src_lang, settings.tgt_lang)
-    name = fingerprint(_teacher_key(settings), _key(settings))
-    return distilled(
-        text,
-        teacher,
-        root / "teacher" / f"{name}.jsonl",
-        settings.monolingual,
-        settings.drop_worst,
-        settings.keep_references,
-    )
+def with_teachers(text, settings, folder):
+    """The training pairs with those that `--teacher` and `--reverse-teacher` translate, each once.
+
+    Args:
+        text: `zoo.data.text_rows.TextDataset` of pairs, whose validation and test pairs stay.
+        settings: those of recipes/translate.py.
+        folder: where the translations are stored.
+
+    Returns:
+        `TextDataset`.
+    """
+    held_out = (*text.valid, *text.test)
+    held_out_sources = {source.casefold() for source, _ in held_out}
+    held_out_targets = {target.casefold() for _, target in held_out}
+    sources = [source for source, _ in text.train]
+    targets = [target for _, target in text.train]
+    sources += further_texts(settings.monolingual, held_out_sources)
+    targets += further_texts(settings.monolingual_target, held_out_targets)
+    languages = (settings.src_lang, settings.tgt_lang)
+    pairs = []
+    notes = text.notes
+    for path in settings.teacher:
+        found, unused = pairs_of_teacher(
+            "--teacher", path, languages, sources, folder, settings.drop_worst
+        )
+        pairs += found
+        notes += unused
+    for path in settings.reverse_teacher:
+        found, unused = pairs_of_teacher(
+            "--reverse-teacher", path, languages[::-1], targets, folder, settings.drop_worst
+        )
+        pairs += [(source, target) for target, source in found]
+        notes += unused
+    pairs = [pair for pair in pairs if pair[0].casefold() not in held_out_sources]
+    if settings.keep_references or not settings.teacher:
+        pairs += text.train
+    return text._replace(train=[*dict.fromkeys(pairs)], notes=notes)
 
 
 def read_pairs(settings):

@@ -1,71 +1,86 @@
-"""Sequence-level distillation: a student is trained on the translations of a teacher.
+"""Pairs that other models translate: sequence-level distillation and back-translation.
 
-Source: Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2.
+Sources: Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2; Sennrich et al.
+2015, "Improving Neural Machine Translation Models with Monolingual Data"; Nguyen et al. 2020, "Data
+Diversification", for several models of both directions.
 """
 
 import json
 import math
 import os
+import pathlib
 
 from tqdm import tqdm
 
 from zoo.data.text_rows import clean, read_lines, unused
+from zoo.data.token_store import file_key
 from zoo.errors import UserError
 from zoo.files import as_path
 from zoo.tasks.translator import Translator
 from zoo.training.fine_tuning import load_weights
+from zoo.training.run_folder import fingerprint
 
 _BLOCK = 512  # texts that are translated, and then stored, at a time
 
 
-def load_teacher(path, src_lang=None, tgt_lang=None):
-    """Loads the translator of ``--teacher``.
+def load_teacher(flag, path, languages=(None, None)):
+    """Loads the translator that a flag names.
 
     Args:
-        path, src_lang, tgt_lang: see `zoo.load`.
+        flag, path: the flag, and its value: see `zoo.load`.
+        languages: codes of source and target, for models of several languages.
 
     Raises:
         UserError: if there is no such path, or its model does not translate.
     """
-    languages = {"src_lang": src_lang, "tgt_lang": tgt_lang}
-    given = {name: code for name, code in languages.items() if code is not None}
-    teacher = load_weights(path, "--teacher", **given)
+    named = zip(("src_lang", "tgt_lang"), languages)
+    given = {name: code for name, code in named if code is not None}
+    teacher = load_weights(path, flag, **given)
     if not isinstance(teacher, Translator):
-        raise UserError(f"--teacher {path} is a {type(teacher).__name__}, not a translator.")
+        raise UserError(f"{flag} {path} is a {type(teacher).__name__}, not a translator.")
     return teacher
 
 
-def distilled(text, teacher, path, monolingual=None, drop_worst=0.0, keep_references=False):
-    """Replaces the training targets of sentence pairs by the translations of a teacher.
+def further_texts(path, held_out):
+    """The texts of a file, one per line, without those whose lower-case form is in `held_out`."""
+    if path is None:
+        return []
+    lines = map(clean, read_lines(path))
+    return [line for line in lines if line and line.casefold() not in held_out]
+
+
+def pairs_of_teacher(flag, path, languages, texts, folder, drop_worst=0.0):
+    """Texts and their translations by a model, each text once.
 
     Args:
-        text: `zoo.data.text_rows.TextDataset` of pairs, whose validation and test pairs stay.
-        teacher: `zoo.tasks.translator.Translator`.
-        path: file of the translations, see `translations`.
-        monolingual: file of further sources, one per line; those of held-out pairs are left out.
-        drop_worst: share of the translations to leave out, those with the lowest score.
-        keep_references: whether the pairs with the given targets are kept as well.
+        flag, path: the flag of the model, and its value.
+        languages: codes of source and target; None of a model of two languages.
+        texts: list of str.
+        folder: where the translations are stored; see `translations`.
+        drop_worst: share of the translations to leave out, those with the lowest scores.
 
     Returns:
-        `TextDataset`.
+        (pairs, notes): a list of (text, translation), and lines about what was left out.
     """
-    sources = dict.fromkeys(source for source, _ in text.train)
-    if monolingual is not None:
-        held_out = {source.casefold() for source, _ in (*text.valid, *text.test)}
-        lines = map(clean, read_lines(monolingual))
-        sources |= dict.fromkeys(line for line in lines if line and line.casefold() not in held_out)
-    sources = [*sources]
-    found = translations(teacher, sources, path)
-    order = sorted(range(len(sources)), key=lambda index: found[index][1])
-    dropped = {*order[: math.floor(drop_worst * len(sources))]}
+    texts = [*dict.fromkeys(texts)]
+    name = fingerprint(files_of_model(path), languages, texts)
+    found = translations(load_teacher(flag, path, languages), texts, folder / f"{name}.jsonl")
+    order = sorted(range(len(texts)), key=lambda index: found[index][1])
+    worst = {*order[: math.floor(drop_worst * len(texts))]}
     pairs = []
-    for index, (source, (target, _)) in enumerate(zip(sources, found)):
-        if target and index not in dropped:
-            pairs.append((source, target))
-    notes = unused(len(sources) - len(pairs), "translations that are empty or among the worst")
-    if keep_references:
-        pairs += text.train
-    return text._replace(train=pairs, notes=(*text.notes, *notes))
+    for index, (text, (translation, _)) in enumerate(zip(texts, found)):
+        if translation and index not in worst:
+            pairs.append((text, translation))
+    reason = f"translations of {flag} {path} that are empty or among the worst"
+    return pairs, unused(len(texts) - len(pairs), reason)
+
+
+def files_of_model(path):
+    """What tells whether a model is the same: its files, or the name of a published one."""
+    folder = pathlib.Path(path)
+    if not folder.is_dir():
+        return path
+    return [file_key(file) for file in sorted(folder.iterdir()) if file.is_file()]
 
 
 def translations(teacher, sources, path):
