@@ -2,9 +2,10 @@
 
 It is a teacher for `recipes/vit_cifar10.py --teacher`: on little data, convolutional networks are
 more accurate than Vision Transformers of the same size, and a Vision Transformer can learn from
-their predictions (docs/distillation.md). The network is that of Jordan 2024, "94% on CIFAR-10 in
-3.29 Seconds on a Single GPU", section 3, whose first layer, which is not trained, whitens the
-patches of an image (Page 2018, "How to Train Your ResNet", part 8).
+their predictions (docs/distillation.md). The network follows Jordan 2024, "94% on CIFAR-10 in 3.29
+Seconds on a Single GPU", section 3: its first layer, which is not trained, whitens the patches of
+an image (Page 2018, "How to Train Your ResNet", part 8). Batch normalization uses the images of
+each device separately, so the weights depend on the number of devices.
 
     python recipes/cnn_cifar10.py --dataset digits               # built in, needs no network
     python recipes/cnn_cifar10.py                                # CIFAR-10 by TensorFlow Datasets

@@ -274,14 +274,14 @@ FINE_TUNING = Config(
 def main(config):
     bleu_tokenizer((), config.bleu_tokenize)  # an error now, not after training
     run = Run(config, name=f"translate_{config.data_name}")
+    if config.weights:
+        translator, data = pretrained(config, run)
+    else:
+        translator, data = new_translator(config, run)
+    model = translator.model
+    if translator.splits_sentences:  # not for summaries and other texts
+        translator.keep_numbers = keeps_numbers(data.test)
     with run.scope():
-        if config.weights:
-            translator, data = pretrained(config, run)
-        else:
-            translator, data = new_translator(config, run)
-        model = translator.model
-        if translator.splits_sentences:  # not for summaries and other texts
-            translator.keep_numbers = keeps_numbers(data.test)
         optimizer = build_optimizer(config, model)
         accuracy = token_accuracy()
     references = [reference for _, reference in data.test]
@@ -332,7 +332,9 @@ def new_translator(config, run):
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*missing)}.")
     data, (source, target) = load_pairs(run, config.max_length)
-    model = build_model(config, source.vocab_size, target.vocab_size)
+    keras.utils.set_random_seed(config.seed)  # the weights must not depend on a teacher's work
+    with run.scope():
+        model = build_model(config, source.vocab_size, target.vocab_size)
     return Translator(model, source, target, config.beam_size, config.length_penalty), data
 
 
@@ -365,15 +367,16 @@ def build_model(config, source_vocab_size, target_vocab_size):
 
 def pretrained(config, run):
     """The translator of `--weights`, and its tokenized sentence pairs."""
-    translator = pretrained_translator(
-        config.weights,
-        src_lang=config.src_lang,
-        tgt_lang=config.tgt_lang,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        beam_size=config.beam_size,
-        length_penalty=config.length_penalty,
-    )
+    with run.scope():
+        translator = pretrained_translator(
+            config.weights,
+            src_lang=config.src_lang,
+            tgt_lang=config.tgt_lang,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            beam_size=config.beam_size,
+            length_penalty=config.length_penalty,
+        )
     if config.length_penalty is not None and translator.beam_size == 1:
         raise UserError(
             f"--length-penalty has no effect on greedy search, with which {config.weights} "

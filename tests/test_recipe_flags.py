@@ -35,12 +35,13 @@ AUGMENTED = {"randaugment_num_ops": 1, "mixup_alpha": 0.5, "cutmix_alpha": 0.5}
 SMALL = {
     "vit_cifar10": {**MODEL, **AUGMENTED, "dataset": "digits", "patch_size": 2, "epochs": 4},
     "vit_imagenet": {**AUGMENTED, "size": "Ti/8", "image_size": 16, "eval_resize": 40},
-    "cnn_cifar10": {**AUGMENTED, "dataset": "digits", "epochs": 4, "widths": (8, 16)},
+    "cnn_cifar10": {"dataset": "digits", "epochs": 4, "widths": (8, 16)},
     "vit_finetune": {**AUGMENTED, "dataset": "digits", "steps": 8, "eval_steps": 4},
     "translate": {**MODEL, "vocab_size": 300},
     "text_classifier": {**MODEL, "vocab_size": 300},
     "causal_lm": {**MODEL, "vocab_size": 300, "max_length": 16},
 }
+SMALL["cnn_cifar10"] |= {"batch_size": 16, "randaugment_num_ops": 1, "precision": "float32"}
 SMALL["vit_cifar10"] |= {"batch_size": 16, "patch_dropout": (0.5, 0.25), "precision": "float32"}
 SMALL["vit_imagenet"] |= {"batch_size": 8, "epochs": 200, "warmup_steps": 9}
 SMALL["vit_finetune"] |= {"batch_size": 16, "optimizer": "adamw", "warmup_steps": 2}

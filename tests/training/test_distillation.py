@@ -182,6 +182,12 @@ def test_a_student_that_is_killed_is_resumed_bit_for_bit(teacher_folder, tmp_pat
     flags = flags_of(teacher_folder, "--distillation", "soft", "--temperature", "3")
     expected = interrupted.completed("digits", tmp_path / "whole", *flags)
     interrupted.killed("digits", tmp_path / "run", "writing", *flags)
+    other = tmp_path / "other"
+    classifier([str(digit) for digit in range(10)], size=12, channels=1, seed=1).save(other)
+    with_other = [str(other) if flag == str(teacher_folder) else flag for flag in flags]
+    process = interrupted.start("digits", tmp_path / "run", "--resume", *with_other)
+    assert interrupted.finish(process) != 0
+    assert "model of teacher" in interrupted.log_of(tmp_path / "run")
     interrupted.assert_same(interrupted.resumed("digits", tmp_path / "run", *flags), expected)
 
 
@@ -203,7 +209,7 @@ def test_refused(teacher_folder, tmp_path):
     names = [str(digit) for digit in range(10)]
     with pytest.raises(UserError, match="must have the 10 classes of the data"):
         distillation.load_teacher(other, names, channels=1)
-    with pytest.raises(UserError, match="1 channels. Received: images of 3"):
+    with pytest.raises(UserError, match="1 channels. Those of the data have 3"):
         distillation.load_teacher(teacher_folder, names, channels=3)
     with pytest.raises(UserError, match="--teacher: There is no file"):
         distillation.load_teacher(tmp_path / "none", names, channels=1)

@@ -10,7 +10,7 @@ from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.test_recipes import recipe
 from zoo.data.text_rows import TextDataset
 from zoo.errors import UserError
-from zoo.training import teacher_translations
+from zoo.training import sentence_pairs, teacher_translations
 from zoo.training.report_distillation import compared_with_teacher
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
@@ -63,10 +63,10 @@ def fail_on(texts, function):
 @pytest.fixture
 def pairs_of(teacher, tmp_path, monkeypatch):
     """The training pairs of TEXT with flags, where `teacher` is the model of all paths."""
-    monkeypatch.setattr(teacher_translations, "load_teacher", lambda *_: teacher)
+    monkeypatch.setattr(sentence_pairs, "load_teacher", lambda *_: teacher)
 
-    def found(**flags):
-        return with_teachers(TEXT, translate.Config(tsv="x", **flags), tmp_path)
+    def found(text=TEXT, **flags):
+        return with_teachers(text, translate.Config(tsv="x", **flags), tmp_path)
 
     return found
 
@@ -94,6 +94,18 @@ def test_back_translation(teacher, pairs_of, tmp_path):
     forward = translated(teacher, SOURCES[:3])
     both = pairs_of(teacher=("a",), reverse_teacher=("b",))
     assert both.train == [*forward, *expected[:-1]]
+    text = TEXT._replace(valid=[(expected[0][0].upper(), "z")])
+    assert pairs_of(text, reverse_teacher=("a",)).train == TEXT.train[:3]
+
+
+def test_languages_of_a_reverse_teacher_are_reversed(teacher, pairs_of, monkeypatch):
+    asked = []
+    monkeypatch.setattr(sentence_pairs, "load_teacher", lambda *each: asked.append(each) or teacher)
+    pairs_of(teacher=("a",), reverse_teacher=("b",), src_lang="en", tgt_lang="de")
+    assert asked == [
+        ("--teacher", "a", ("en", "de")),
+        ("--reverse-teacher", "b", ("de", "en")),
+    ]
 
 
 def test_further_sources_without_held_out_ones(teacher, pairs_of, tmp_path):
@@ -134,7 +146,7 @@ def test_the_recipe(teacher, tmp_path, capsys):
         more.write_text(f"{line}\n")
         larger, _ = load_pairs(Run(with_more, name="student"), config.max_length)
         assert len(larger.train) >= len(data.train)
-    assert len([*stored[0].parent.iterdir()]) == 3
+    assert len([*stored[0].parent.glob("*.jsonl")]) == 3
     again, _ = load_pairs(Run(config, name="student"), config.max_length)
     assert len(again.train) == len(data.train)
     assert "tokenized by an earlier run" in capsys.readouterr().out
@@ -185,7 +197,9 @@ def test_the_student_is_compared_with_its_teacher(teacher, tmp_path):
 
 def test_refused(tmp_path):
     small_classifier().save(tmp_path / "vit")
-    with pytest.raises(UserError, match="is a ImageClassifier, not a translator"):
+    with pytest.raises(
+        UserError, match="--teacher must be a translator. .*vit is: ImageClassifier"
+    ):
         teacher_translations.load_teacher("--teacher", tmp_path / "vit")
     with pytest.raises(UserError, match="--teacher: There is no file"):
         teacher_translations.load_teacher("--teacher", tmp_path / "none")

@@ -221,8 +221,8 @@ class ImageClassifier(Classifier, ImageTask):
     """Classifies images with a Keras model, its preprocessing and its class names.
 
     Args:
-        model: `zoo.models.ViT`, or another `keras.Model` from preprocessed images to logits, with
-            the attributes `num_classes` and `input_shape`, (H, W, C).
+        model: `zoo.models.ViT`, or another built `keras.Model` from images, as `preprocessing`
+            gives them, to logits [B, classes].
         preprocessing: `zoo.data.preprocessing.ImagePreprocessing`.
         class_names: list of class names, in the order of the logits.
         problem: "single_label", each image has one class: probabilities are the softmax of the

@@ -32,7 +32,11 @@ def load_teacher(path, class_names, channels):
     """
     teacher = load_weights(path, "--teacher")
     if not isinstance(teacher, ImageClassifier):
-        raise UserError(f"--teacher {path} is a {type(teacher).__name__}, not an image classifier.")
+        raise UserError(
+            f"--teacher must be an image classifier. {path} is: {type(teacher).__name__}."
+        )
+    if teacher.problem != "single_label":
+        raise UserError(f"--teacher {path} gives several labels per image. A student has one.")
     if sorted(teacher.class_names) != sorted(class_names):
         raise UserError(
             f"--teacher {path} must have the {len(class_names)} classes of the data, such as "
@@ -41,8 +45,8 @@ def load_teacher(path, class_names, channels):
         )
     if teacher.preprocessing.channels != channels:
         raise UserError(
-            f"--teacher {path} takes images of {teacher.preprocessing.channels} channels. "
-            f"Received: images of {channels}."
+            f"--teacher {path} takes images of {teacher.preprocessing.channels} channels. Those of "
+            f"the data have {channels}."
         )
     return teacher
 

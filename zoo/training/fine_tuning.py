@@ -85,9 +85,7 @@ def pretrained_translator(
     Raises:
         UserError: if there is no such path, or its model cannot be used.
     """
-    languages = {"src_lang": src_lang, "tgt_lang": tgt_lang}
-    given = {name: language for name, language in languages.items() if language is not None}
-    translator = load_weights(path, **given)
+    translator = load_weights(path, src_lang=src_lang, tgt_lang=tgt_lang)
     if not isinstance(translator, Translator):
         raise UserError(f"--weights {path} is not a translation model.")
     translator.model = copy_model(
@@ -104,7 +102,8 @@ def pretrained_translator(
 
 
 def load_weights(path, flag="--weights", **options):
-    """`zoo.load`, whose errors name the flag that the path was given by."""
+    """`zoo.load` without options that are None; its errors name the flag of the path."""
+    options = {name: value for name, value in options.items() if value is not None}
     try:
         return load(path, **options)
     except (UserError, FileNotFoundError) as error:

@@ -134,7 +134,7 @@ def train_classifier(
         identity["model of weights"] = fingerprint(classifier.model, classifier.description())
     if teacher is not None:
         weights = [zlib.crc32(weight.numpy()) for weight in teacher.model.weights]
-        identity["teacher"] = fingerprint(teacher.model, teacher.description(), weights)
+        identity["model of teacher"] = fingerprint(teacher.model, teacher.description(), weights)
     if stops_early:
         callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
     validated = data.test if data.valid is None else data.valid

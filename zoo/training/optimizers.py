@@ -182,7 +182,9 @@ class AdamW(RateFactors, WithoutDecay, keras.optimizers.AdamW):
 
 @keras.saving.register_keras_serializable("zoo")
 class Muon(WithoutDecay, keras.optimizers.Muon):
-    """`keras.optimizers.Muon` that can orthogonalize the updates in bfloat16.
+    """`keras.optimizers.Muon` also for convolutions, which can orthogonalize in bfloat16.
+
+    The kernel [H, W, C, F] of a convolution is trained as the matrix [H · W · C, F].
 
     Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks". The
     momentum and the weights keep their dtype; updates are orthogonalized in float32 by default.

@@ -8,7 +8,13 @@ from zoo.data.token_store import cached_folder, file_key
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
-from zoo.training.teacher_translations import files_of_model, further_texts, pairs_of_teacher
+from zoo.training.run_folder import fingerprint
+from zoo.training.teacher_translations import (
+    load_teacher,
+    model_key,
+    read_monolingual,
+    translated_pairs,
+)
 
 
 def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
@@ -85,7 +91,7 @@ def _teacher_key(settings):
     for path in (settings.monolingual, settings.monolingual_target):
         key.append(path and file_key(path))
     for paths in (settings.teacher, settings.reverse_teacher):
-        key.append([files_of_model(path) for path in paths])
+        key.append([model_key(path) for path in paths])
     return key
 
 
@@ -105,23 +111,32 @@ def with_teachers(text, settings, folder):
     held_out_targets = {target.casefold() for _, target in held_out}
     sources = [source for source, _ in text.train]
     targets = [target for _, target in text.train]
-    sources += further_texts(settings.monolingual, held_out_sources)
-    targets += further_texts(settings.monolingual_target, held_out_targets)
+    sources += read_monolingual(settings.monolingual, held_out_sources)
+    targets += read_monolingual(settings.monolingual_target, held_out_targets)
     languages = (settings.src_lang, settings.tgt_lang)
+    # All are loaded first: a name that does not exist is an error before hours of work.
+    teachers = [load_teacher("--teacher", path, languages) for path in settings.teacher]
+    reverse_teachers = [
+        load_teacher("--reverse-teacher", path, languages[::-1])
+        for path in settings.reverse_teacher
+    ]
     pairs = []
     notes = text.notes
-    for path in settings.teacher:
-        found, unused = pairs_of_teacher(
-            "--teacher", path, languages, sources, folder, settings.drop_worst
-        )
+
+    def translated(teacher, path, languages, texts):
+        texts = [*dict.fromkeys(texts)]
+        file = folder / f"{fingerprint(model_key(path), languages, texts)}.jsonl"
+        return translated_pairs(teacher, texts, file, path, settings.drop_worst)
+
+    for teacher, path in zip(teachers, settings.teacher):
+        found, unused = translated(teacher, path, languages, sources)
         pairs += found
         notes += unused
-    for path in settings.reverse_teacher:
-        found, unused = pairs_of_teacher(
-            "--reverse-teacher", path, languages[::-1], targets, folder, settings.drop_worst
-        )
+    for teacher, path in zip(reverse_teachers, settings.reverse_teacher):
+        found, unused = translated(teacher, path, languages[::-1], targets)
         pairs += [(source, target) for target, source in found]
         notes += unused
+    # A reverse translation must not be the source of a validation or test pair.
     pairs = [pair for pair in pairs if pair[0].casefold() not in held_out_sources]
     if settings.keep_references or not settings.teacher:
         pairs += text.train

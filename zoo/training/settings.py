@@ -149,6 +149,8 @@ class Settings:
             # Only paths begin with ~, the home folder; ~ alone may separate labels.
             if isinstance(value, str) and value != "~":
                 object.__setattr__(self, name, os.path.expanduser(value))  # it is frozen
+            if isinstance(value, tuple) and all(isinstance(one, str) for one in value):
+                object.__setattr__(self, name, tuple(map(os.path.expanduser, value)))
         for name, (low, high) in self.LIMITS.items():
             if hasattr(self, name):
                 self.check(name, low, high)

@@ -15,10 +15,9 @@ from tqdm import tqdm
 from zoo.data.text_rows import clean, read_lines, unused
 from zoo.data.token_store import file_key
 from zoo.errors import UserError
-from zoo.files import as_path
+from zoo.files import as_path, locked
 from zoo.tasks.translator import Translator
 from zoo.training.fine_tuning import load_weights
-from zoo.training.run_folder import fingerprint
 
 _BLOCK = 512  # texts that are translated, and then stored, at a time
 
@@ -33,15 +32,13 @@ def load_teacher(flag, path, languages=(None, None)):
     Raises:
         UserError: if there is no such path, or its model does not translate.
     """
-    named = zip(("src_lang", "tgt_lang"), languages)
-    given = {name: code for name, code in named if code is not None}
-    teacher = load_weights(path, flag, **given)
+    teacher = load_weights(path, flag, src_lang=languages[0], tgt_lang=languages[1])
     if not isinstance(teacher, Translator):
-        raise UserError(f"{flag} {path} is a {type(teacher).__name__}, not a translator.")
+        raise UserError(f"{flag} must be a translator. {path} is: {type(teacher).__name__}.")
     return teacher
 
 
-def further_texts(path, held_out):
+def read_monolingual(path, held_out):
     """The texts of a file, one per line, without those whose lower-case form is in `held_out`."""
     if path is None:
         return []
@@ -49,69 +46,72 @@ def further_texts(path, held_out):
     return [line for line in lines if line and line.casefold() not in held_out]
 
 
-def pairs_of_teacher(flag, path, languages, texts, folder, drop_worst=0.0):
-    """Texts and their translations by a model, each text once.
+def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
+    """Texts and their translations by a model.
 
     Args:
-        flag, path: the flag of the model, and its value.
-        languages: codes of source and target; None of a model of two languages.
+        teacher: `zoo.tasks.translator.Translator`.
         texts: list of str.
-        folder: where the translations are stored; see `translations`.
+        path: file of the translations; see `translations`.
+        name: of the model, for notes and the progress bar.
         drop_worst: share of the translations to leave out, those with the lowest scores.
 
     Returns:
         (pairs, notes): a list of (text, translation), and lines about what was left out.
     """
-    texts = [*dict.fromkeys(texts)]
-    name = fingerprint(files_of_model(path), languages, texts)
-    found = translations(load_teacher(flag, path, languages), texts, folder / f"{name}.jsonl")
+    found = translations(teacher, texts, path, name)
     order = sorted(range(len(texts)), key=lambda index: found[index][1])
     worst = {*order[: math.floor(drop_worst * len(texts))]}
     pairs = []
     for index, (text, (translation, _)) in enumerate(zip(texts, found)):
+        translation = clean(translation)
         if translation and index not in worst:
             pairs.append((text, translation))
-    reason = f"translations of {flag} {path} that are empty or among the worst"
+    reason = f"translations of {name} that are empty or among the worst"
     return pairs, unused(len(texts) - len(pairs), reason)
 
 
-def files_of_model(path):
+def model_key(path):
     """What tells whether a model is the same: its files, or the name of a published one."""
-    folder = pathlib.Path(path)
-    if not folder.is_dir():
-        return path
-    return [file_key(file) for file in sorted(folder.iterdir()) if file.is_file()]
+    path = pathlib.Path(path)
+    if path.is_file():
+        return file_key(path)
+    if not path.is_dir():
+        return str(path)
+    return [file_key(file) for file in sorted(path.iterdir()) if file.is_file()]
 
 
-def translations(teacher, sources, path):
+def translations(teacher, sources, path, name="teacher"):
     """The best translation of each source, and its score; see `Translator.n_best`.
 
-    They are stored in a file, from which a later call with the same arguments goes on.
+    They are stored in a file, from which a later call with the same arguments goes on. Other
+    processes with the same file wait.
 
     Args:
         teacher: `zoo.tasks.translator.Translator`.
         sources: list of str, each translated as a whole.
         path: path of the file: for each source, in order, a line with a list as JSON.
+        name: of the model, for the progress bar.
 
     Returns:
         list of (translation, score).
     """
     path = as_path(path)
-    found = _stored(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as file:
-        progress = tqdm(
-            total=len(sources), initial=len(found), desc="teacher", unit="text", disable=None
-        )
-        with progress:
-            for start in range(len(found), len(sources), _BLOCK):
-                block = sources[start : start + _BLOCK]
-                answers = teacher.n_best(block, too_long=teacher.long_texts)
-                best = [(first.text, first.score) for first, *_ in answers]
-                file.writelines(f"{json.dumps(one, ensure_ascii=False)}\n" for one in best)
-                file.flush()
-                found += best
-                progress.update(len(block))
+    with locked(path):
+        found = _stored(path)
+        with open(path, "a", encoding="utf-8") as file:
+            progress = tqdm(
+                total=len(sources), initial=len(found), desc=name, unit="text", disable=None
+            )
+            with progress:
+                for start in range(len(found), len(sources), _BLOCK):
+                    block = sources[start : start + _BLOCK]
+                    answers = teacher.n_best(block, too_long=teacher.long_texts)
+                    best = [(first.text, first.score) for first, *_ in answers]
+                    file.writelines(f"{json.dumps(one, ensure_ascii=False)}\n" for one in best)
+                    file.flush()
+                    found += best
+                    progress.update(len(block))
     return found
 
 
