@@ -79,15 +79,17 @@ def main(config):
     run = Run(config, name=f"cnn_{config.data_name}")
     data = load_images(config)
     check_size(config.widths, data.input_shape)
+    preprocessing = data.preprocessing()
     steps = steps_per_epoch(data.train, config.batch_size)
     with run.scope():
         model = build_model(data.input_shape, len(data.class_names), config.widths)
-        initialize_whitening(model.get_layer("whitening"), data)
+        images = preprocessing.normalize(sample(data.train, 1000).pixels)
+        initialize_whitening(model.get_layer("whitening"), images)
         optimizer = build_optimizer(config, model, total_steps=config.epochs * steps)
         loss, accuracy = objective(config, data)
     train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,
-        ImageClassifier(model, data.preprocessing(), data.class_names),
+        ImageClassifier(model, preprocessing, data.class_names),
         data,
         optimizer=optimizer,
         loss=loss,
@@ -130,12 +132,11 @@ def convolution(x, width, pool=False):
     return layers.Activation("gelu")(x)
 
 
-def initialize_whitening(layer, data):
+def initialize_whitening(layer, images):
     """Sets the filters to the principal components of patches, divided by their deviations.
 
-    Each component occurs twice, with both signs.
+    Each component occurs twice, with both signs. The images are normalized, [N, H, W, C].
     """
-    images = data.preprocessing().normalize(sample(data.train, 1000).pixels)
     size = layer.kernel_size[0]
     patches = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(1, 2))
     patches = np.moveaxis(patches, 3, -1)  # [N, rows, columns, size, size, C]

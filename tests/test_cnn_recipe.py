@@ -7,7 +7,7 @@ import pytest
 
 import zoo
 from tests.test_recipes import recipe
-from zoo.data.images import digits
+from zoo.data.images import digits, sample
 from zoo.errors import UserError
 
 cnn_cifar10 = recipe("cnn_cifar10")
@@ -18,9 +18,11 @@ def test_the_first_layer_whitens():
     data = digits().loaded()
     model = cnn_cifar10.build_model(data.input_shape, 10, (4, 4))
     whitening = model.get_layer("whitening")
-    cnn_cifar10.initialize_whitening(whitening, data)
+    preprocessing = data.preprocessing()
+    others = preprocessing.normalize(sample(data.train, 1000).pixels)
+    cnn_cifar10.initialize_whitening(whitening, others)
     assert not whitening.trainable_variables
-    images = data.preprocessing().normalize(data.train.pixels[:1000])
+    images = preprocessing.normalize(data.train.pixels[:1000])
     outputs = np.reshape(whitening(images), (-1, 8))
     np.testing.assert_allclose(outputs[:, 4:], -outputs[:, :4], atol=1e-5)
     covariance = np.cov(outputs[:, :4], rowvar=False)

@@ -185,10 +185,13 @@ def test_the_student_is_compared_with_its_teacher(teacher, tmp_path):
     student = zoo.load(tmp_path / "student")
     references = teacher(SOURCES, sentences=False)
     data = TEXT._replace(test=[*zip(SOURCES, references)])
-    compared = compared_with_teacher(tmp_path / "student", teacher, data)
-    assert compared["teacher"]["chrf"] == pytest.approx(100.0)
     expected = translation_scores(student(SOURCES, sentences=False), references)
+    compared = compared_with_teacher(tmp_path / "student", teacher, student, expected, data)
+    assert compared["teacher"]["chrf"] == pytest.approx(100.0)
     assert compared["student"]["chrf"] == pytest.approx(expected["chrf"])
+    in_int8 = zoo.load(tmp_path / "student", dtype="int8")
+    expected = translation_scores(in_int8(SOURCES, sentences=False), references)
+    assert compared["student in int8"]["chrf"] == pytest.approx(expected["chrf"])
     sizes = [one["megabytes"] for one in compared.values()]
     assert sizes[0] == pytest.approx(teacher.model.count_params() * 4e-6)  # float32
     assert sizes[1] == pytest.approx(student.model.count_params() * 4e-6) and sizes[1] > sizes[2]

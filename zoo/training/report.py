@@ -230,7 +230,9 @@ def finish_translator(folder, translator, data, bleu_tokenize=None, teacher=None
     }
     if teacher is not None:
         print("Comparing the student with its teacher ...")
-        compared = compared_with_teacher(folder.path, teacher, data, bleu_tokenize)
+        compared = compared_with_teacher(
+            folder.path, teacher, translator, scores, data, bleu_tokenize
+        )
         metrics["distillation"] = compared
         samples += ["", *as_table(compared)]
     _end(
