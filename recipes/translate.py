@@ -52,7 +52,7 @@ from zoo.training.settings import (
     flags,
     report_invalid_settings,
 )
-from zoo.training.teacher_translations import load_teacher
+from zoo.training.teacher_translations import load_translator
 
 BleuTokenizer = Literal[
     "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "flores101", "flores200", "spm", "none"
@@ -91,11 +91,11 @@ class Config(RunSettings):
     tgt_lang: str | None = None
     """Target language, for published weights of several languages."""
     teacher: tuple[str, ...] = ()
-    """One or more better translation models, whose translations of the training sources replace the
-    targets, for a small model: runs, published weights or their names."""
+    """Better models, whose translations of the training sources replace the targets, for a small
+    model: runs, published weights or their names."""
     reverse_teacher: tuple[str, ...] = ()
-    """One or more models that translate from target to source: their translations of the training
-    targets become further sources (back-translation)."""
+    """Models that translate from target to source: their translations of the training targets
+    become further sources (back-translation)."""
     monolingual: str | None = None
     """File of further sources for --teacher, one per line."""
     monolingual_target: str | None = None
@@ -289,6 +289,10 @@ def main(config):
     if run.is_chief and bleu_tokenize != "13a":
         print(f"BLEU of the test pairs will be computed with the tokenizer {bleu_tokenize}.")
     last_epochs = AverageCheckpoints(run.path, config.average_last, run.is_chief)
+    teacher = None
+    if config.teacher and run.is_chief:  # for the report; now, as it may be missing
+        languages = (config.src_lang, config.tgt_lang)
+        teacher = load_translator("--teacher", config.teacher[0], languages)
 
     def batches(first_step):
         return token_batches.training_batches(
@@ -298,10 +302,6 @@ def main(config):
     def finish(folder, trained):
         translator.model = trained  # on one device
         last_epochs.average(trained)  # before the report, which tests and saves these weights
-        teacher = None
-        if config.teacher:
-            languages = (config.src_lang, config.tgt_lang)
-            teacher = load_teacher("--teacher", config.teacher[0], languages)
         finish_translator(folder, translator, data, bleu_tokenize, teacher)
         last_epochs.remove()
 
@@ -332,7 +332,7 @@ def new_translator(config, run):
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*missing)}.")
     data, (source, target) = load_pairs(run, config.max_length)
-    keras.utils.set_random_seed(config.seed)  # the weights must not depend on a teacher's work
+    keras.utils.set_random_seed(config.seed)  # whether or not teachers have just translated
     with run.scope():
         model = build_model(config, source.vocab_size, target.vocab_size)
     return Translator(model, source, target, config.beam_size, config.length_penalty), data

@@ -6,6 +6,7 @@ No other file uses private names, as `tests/test_imports.py` checks. These were 
 
 import contextlib
 import functools
+import types
 
 import keras
 from keras.src.backend import compute_output_spec
@@ -273,6 +274,15 @@ class DecayInUpdate:
     def index_of(self, variable):
         """The index of a variable among those that the optimizer is built with."""
         return self._get_variable_index(variable)
+
+
+class MuonOfConvolutions:
+    """Mixin for Muon that trains kernels of convolutions, too, unless they are excluded."""
+
+    def _should_use_adamw(self, variable):
+        if len(variable.shape) == 4:  # Keras excludes all but matrices
+            variable = types.SimpleNamespace(path=variable.path, shape=variable.shape[-2:])
+        return super()._should_use_adamw(variable)
 
 
 def loss_of_function(function):

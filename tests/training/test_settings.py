@@ -94,6 +94,7 @@ def test_what_resuming_allows():
         ("translate", {"test_source": "b", "target": "c"}, "--target, --test-source: --source"),
         ("translate", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
         ("translate", {"src_lang": "en"}, "--src-lang: languages are for --weights, --teacher"),
+        ("translate", {"teacher": "runs/a"}, "--teacher must be a list. Received: 'runs/a'"),
         ("translate", {"seed": 2**32}, "--seed must be from 0 to 4294967295"),
         ("text_classifier", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
         ("text_classifier", {"tokens_per_batch": 99}, "--tokens-per-batch must be at least 256"),

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 import zoo
@@ -41,15 +42,17 @@ def best(teacher, sources):
 def test_translations_are_stored_and_go_on_where_they_ended(teacher, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher_translations, "_BLOCK", 2)
     path = tmp_path / "new" / "teacher.jsonl"
-    expected = translations(teacher, SOURCES, path)
+    expected = translations(teacher, SOURCES, path, "small")
     for (text, score), (other, other_score) in zip(expected, best(teacher, SOURCES)):
         assert text == other and score == pytest.approx(other_score, abs=1e-4)
     lines = path.read_text().splitlines(keepends=True)
-    assert [tuple(json.loads(line)) for line in lines] == expected
+    stored = [(text, *found) for text, found in zip(SOURCES, expected)]
+    assert [tuple(json.loads(line)) for line in lines] == stored
     path.write_text("".join(lines[:2]) + lines[2][:7])  # cut off in the third
     monkeypatch.setattr(teacher, "n_best", fail_on(SOURCES[:2], teacher.n_best))
-    assert translations(teacher, SOURCES, path) == expected
-    assert path.read_text() == "".join(lines)
+    again = translations(teacher, [*SOURCES[::-1], SOURCES[0]], path, "small")
+    assert again == [*expected[::-1], expected[0]]
+    assert sorted(path.read_text().splitlines(keepends=True)) == sorted(lines)
 
 
 def fail_on(texts, function):
@@ -63,7 +66,7 @@ def fail_on(texts, function):
 @pytest.fixture
 def pairs_of(teacher, tmp_path, monkeypatch):
     """The training pairs of TEXT with flags, where `teacher` is the model of all paths."""
-    monkeypatch.setattr(sentence_pairs, "load_teacher", lambda *_: teacher)
+    monkeypatch.setattr(sentence_pairs, "load_translator", lambda *_: teacher)
 
     def found(text=TEXT, **flags):
         return with_teachers(text, translate.Config(tsv="x", **flags), tmp_path)
@@ -95,12 +98,16 @@ def test_back_translation(teacher, pairs_of, tmp_path):
     both = pairs_of(teacher=("a",), reverse_teacher=("b",))
     assert both.train == [*forward, *expected[:-1]]
     text = TEXT._replace(valid=[(expected[0][0].upper(), "z")])
-    assert pairs_of(text, reverse_teacher=("a",)).train == TEXT.train[:3]
+    without = pairs_of(text, reverse_teacher=("a",))
+    assert without.train == TEXT.train[:3]
+    assert without.notes[-1] == "Not used, of a with the source of a held-out pair: 1."
 
 
 def test_languages_of_a_reverse_teacher_are_reversed(teacher, pairs_of, monkeypatch):
     asked = []
-    monkeypatch.setattr(sentence_pairs, "load_teacher", lambda *each: asked.append(each) or teacher)
+    monkeypatch.setattr(
+        sentence_pairs, "load_translator", lambda *each: asked.append(each) or teacher
+    )
     pairs_of(teacher=("a",), reverse_teacher=("b",), src_lang="en", tgt_lang="de")
     assert asked == [
         ("--teacher", "a", ("en", "de")),
@@ -124,32 +131,43 @@ def test_the_worst_are_left_out(teacher, pairs_of):
 
 @pytest.mark.ci
 def test_the_recipe(teacher, tmp_path, capsys):
-    """The targets of the training pairs; the test references stay."""
+    """The targets of training are those of the teacher; the test references stay."""
     folder = tmp_path / "teacher"
     teacher.save(folder)
-    config = dataclasses.replace(
-        translate.PHRASEBOOK, teacher=(str(folder),), out=str(tmp_path / "run"), max_length=40
-    )
     lines = [("The cat sat on the mat.", "x"), ("The dog sat.", "y")] * 200
     pairs = tmp_path / "pairs.tsv"
     numbered = [f"{source} {n}\t{target} {n}\n" for n, (source, target) in enumerate(lines)]
     pairs.write_text("".join(numbered))
-    config = dataclasses.replace(config, dataset=None, tsv=str(pairs), vocab_size=300)
-    data, tokenizers = load_pairs(Run(config, name="student"), config.max_length)
-    stored = list((tmp_path / ".cache" / "translate" / "teacher").glob("*.jsonl"))
-    assert len(stored) == 1
-    assert len(stored[0].read_text().splitlines()) >= len(data.train)
+    config = dataclasses.replace(
+        translate.PHRASEBOOK,
+        dataset=None,
+        tsv=str(pairs),
+        vocab_size=300,
+        teacher=(str(folder),),
+        out=str(tmp_path / "run"),
+        max_length=40,
+    )
+    data, (_, tokenizer) = load_pairs(Run(config, name="student"), config.max_length)
+    [stored] = (tmp_path / ".cache" / "translate" / "teacher").glob("*.jsonl")
+    rows = [json.loads(line) for line in stored.read_text().splitlines()]
+    translated = {" ".join(translation.split()) for _, translation, _ in rows}
+    places = np.arange(1, 2 * len(data.train), 2)  # of the targets, which begin with a control id
+    targets = data.train.sequences.padded(places, (len(places), 40), -1)
+    texts = tokenizer.decode([[one for one in row[1:] if one != -1] for row in targets])
+    assert texts and {*texts} <= translated
     assert all(target[0] in "xy" for _, target in data.test)
-    more = tmp_path / "more.txt"  # whose content decides, not its name
+    more = tmp_path / "more.txt"
     with_more = dataclasses.replace(config, monolingual=str(more))
-    for line in ("The mat.", "The mat and the dog."):
-        more.write_text(f"{line}\n")
-        larger, _ = load_pairs(Run(with_more, name="student"), config.max_length)
-        assert len(larger.train) >= len(data.train)
-    assert len([*stored[0].parent.glob("*.jsonl")]) == 3
+    for number, line in enumerate(("The mat.", "The mat and the dog."), start=1):
+        more.write_text(f"{line}\n")  # whose content decides, not its name
+        load_pairs(Run(with_more, name="student"), config.max_length)
+        assert len(stored.read_text().splitlines()) == len(rows) + number  # only this is new
     again, _ = load_pairs(Run(config, name="student"), config.max_length)
     assert len(again.train) == len(data.train)
     assert "tokenized by an earlier run" in capsys.readouterr().out
+    teacher.save(folder)  # another file, so the translations are made again
+    load_pairs(Run(config, name="student"), config.max_length)
+    assert len([*stored.parent.glob("*.jsonl")]) == 2
 
 
 @pytest.mark.slow
@@ -203,9 +221,9 @@ def test_refused(tmp_path):
     with pytest.raises(
         UserError, match="--teacher must be a translator. .*vit is: ImageClassifier"
     ):
-        teacher_translations.load_teacher("--teacher", tmp_path / "vit")
+        teacher_translations.load_translator("--teacher", tmp_path / "vit")
     with pytest.raises(UserError, match="--teacher: There is no file"):
-        teacher_translations.load_teacher("--teacher", tmp_path / "none")
+        teacher_translations.load_translator("--teacher", tmp_path / "none")
     config = dataclasses.replace(translate.PHRASEBOOK, drop_worst=0.05)
     with pytest.raises(UserError, match="--drop-worst has no effect without --teacher or"):
         config.check_flags({"drop_worst"})

@@ -1,16 +1,15 @@
 """Labeled data for `zoo.evaluate`: a function for each kind of model reads them."""
 
-import collections
 import json
 import os
 import pathlib
 import re
-import unicodedata
 from typing import NamedTuple
 
 import numpy as np
 
 from zoo.data import labeled_text, parallel_text
+from zoo.data.class_names import matched_classes
 from zoo.data.image_folder import (
     TEST,
     TRAIN,
@@ -68,10 +67,8 @@ def is_of_training(path, settings):
 def model_labels(data, class_names):
     """Matches classes of the data with those of a model.
 
-    Classes are matched by name, by name in any case, by a synonym, by number, or by their order.
-
     Args:
-        data: `Labeled`.
+        data: `Labeled`, whose classes are matched as `matched_classes` does.
         class_names: names of the classes of the model.
 
     Returns:
@@ -87,7 +84,7 @@ def model_labels(data, class_names):
                 f"The data have the class {highest}. The model has {len(class_names)} classes."
             )
         return data.labels, ()
-    numbers, notes = _matched(data.class_names, class_names)
+    numbers, notes = matched_classes(data.class_names, class_names)
     if numbers is None:
         unknown = [name for name in data.class_names if name not in class_names]
         columns = " Each line must be: label, tab, text." if isinstance(data.items, list) else ""
@@ -102,70 +99,6 @@ def model_labels(data, class_names):
     for row in data.labels:
         labels.append([numbers[number] for number in row])
     return labels, notes
-
-
-def _matched(names, class_names):
-    """The number of each class of the data in the model, or None; and lines about the match."""
-    if list(names) == list(class_names):  # of which several may have the same name
-        return range(len(names)), ()
-    numbers = _numbers(names, class_names)
-    if None not in numbers:
-        return numbers, ()
-    are_decimal = all(name.isdecimal() for name in names)
-    if are_decimal and all(int(name) < len(class_names) for name in names):
-        return [int(name) for name in names], ()
-    if len(names) == len(class_names) and {*numbers} == {None}:
-        order = range(len(names))
-        if are_decimal:
-            order = sorted(order, key=lambda place: int(names[place]))
-        pairs = [f"{names[place]} is {class_name}" for place, class_name in zip(order, class_names)]
-        examples = ", ".join(pairs[:3])
-        note = f"Classes are matched by their order: {examples}. Check this."
-        return np.argsort(order).tolist(), (note,)
-    return None, ()
-
-
-def _numbers(names, class_names):
-    """The number in `class_names` of each name, or None; `DataError` if it is that of several.
-
-    A name that is found as it is written is not looked for in another spelling.
-    """
-    numbers = [None for _ in names]
-    for spellings in (_as_written, _in_any_case, _synonyms):
-        known = collections.defaultdict(set)
-        for number, class_name in enumerate(class_names):
-            for spelling in spellings(class_name):
-                known[spelling].add(number)
-        for place, name in enumerate(names):
-            if numbers[place] is not None:
-                continue
-            found = set().union(*(known.get(spelling, ()) for spelling in spellings(name)))
-            if len(found) > 1:
-                several = ", ".join(f"{number} ({class_names[number]})" for number in sorted(found))
-                raise DataError(
-                    f"The class {name!r} of the data has the name of several classes of the model: "
-                    f"{several}. Write their names in full, or pass the numbers of the classes, "
-                    "for images with --labels."
-                )
-            numbers[place] = min(found, default=None)
-    return numbers
-
-
-def _as_written(name):
-    return [unicodedata.normalize("NFC", name)]
-
-
-def _in_any_case(name):
-    """The name in lower case, with spaces in place of underscores and hyphens between words."""
-    folded = unicodedata.normalize("NFC", name.casefold()).strip()
-    return [re.sub(r"(?<=[^\W_])[\s_-]+(?=[^\W_])", " ", folded)]
-
-
-def _synonyms(name):
-    """The parts of a name such as "n02012849 crane, bird", with the number that WordNet gave it."""
-    [folded] = _in_any_case(name)
-    parts = re.sub(r"^(n\d{8})\b", r"\1,", folded).split(",")
-    return [part.strip() for part in parts if part.strip()]
 
 
 def labeled_images(data, labels=None, data_dir=None, settings=None, problem="single_label"):

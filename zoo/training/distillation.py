@@ -11,24 +11,25 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from zoo.errors import UserError
+from zoo.data.class_names import matched_classes
+from zoo.errors import UserError, check_choice
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.fine_tuning import load_weights
 
 
-def load_teacher(path, class_names, channels):
+def load_teacher(path, channels):
     """Loads the classifier of ``--teacher``.
 
     Args:
         path: see `zoo.load`.
-        class_names: class names of the student.
         channels: number of channels of the student's images.
 
     Returns:
         `zoo.tasks.classifier.ImageClassifier`.
 
     Raises:
-        UserError: if there is no such path, or the model does not have the classes of the student.
+        UserError: if there is no such path, or the model does not classify images with as many
+            channels.
     """
     teacher = load_weights(path, "--teacher")
     if not isinstance(teacher, ImageClassifier):
@@ -37,12 +38,6 @@ def load_teacher(path, class_names, channels):
         )
     if teacher.problem != "single_label":
         raise UserError(f"--teacher {path} gives several labels per image. A student has one.")
-    if sorted(teacher.class_names) != sorted(class_names):
-        raise UserError(
-            f"--teacher {path} must have the {len(class_names)} classes of the data, such as "
-            f"{class_names[0]!r}. It has {len(teacher.class_names)}, such as "
-            f"{teacher.class_names[0]!r}."
-        )
     if teacher.preprocessing.channels != channels:
         raise UserError(
             f"--teacher {path} takes images of {teacher.preprocessing.channels} channels. Those of "
@@ -51,29 +46,52 @@ def load_teacher(path, class_names, channels):
     return teacher
 
 
-def logits_of(teacher, class_names):
-    """Returns the function from images to a teacher's logits, in the order of `class_names`.
+def classes_of_teacher(teacher, class_names):
+    """Finds the classes of the student among those of a teacher, which may have others as well.
+
+    Returns:
+        What `zoo.data.class_names.matched_classes` returns.
+
+    Raises:
+        UserError: if the teacher does not have a class of the student.
+    """
+    numbers, notes = matched_classes(class_names, teacher.class_names)
+    if numbers is None:
+        unknown = [name for name in class_names if name not in teacher.class_names]
+        raise UserError(
+            f"--teacher must have the {len(class_names)} classes of the data. It has "
+            f"{len(teacher.class_names)}, without {unknown[0]!r}. They begin with: "
+            f"{', '.join(teacher.class_names[:5])}."
+        )
+    return numbers, notes
+
+
+def logits_of(teacher, classes):
+    """Returns the function from images to a teacher's logits of the student's classes.
 
     Args:
         teacher: result of `load_teacher`.
-        class_names: class names of the student.
+        classes: numbers of the student's classes among those of the teacher.
 
     Returns:
         Function of images [B, H, W, C] with values in 0..255, of any size, which the teacher sees
-        in its own size and normalization; it returns float32 [B, K].
+        in its own size and normalization; it returns [B, K].
     """
     preprocessing = teacher.preprocessing
-    order = [teacher.class_names.index(name) for name in class_names]
+    order = list(classes)
 
     def logits(images):
         images = tf.cast(images, tf.float32)
         if tuple(images.shape[1:3]) != tuple(preprocessing.image_size):
             images = tf.image.resize(
-                images, preprocessing.image_size, preprocessing.interpolation, antialias=True
+                images,
+                preprocessing.image_size,
+                preprocessing.interpolation,
+                antialias=preprocessing.antialias,
             )
             images = tf.clip_by_value(images, 0.0, 255.0)  # bicubic values may be outside
         predicted = teacher.model(preprocessing.normalize(images), training=False)
-        return tf.gather(tf.cast(predicted, tf.float32), order, axis=1)
+        return tf.gather(predicted, order, axis=1)
 
     return logits
 
@@ -95,11 +113,12 @@ def with_teacher(batches, teacher):
         if batches.on_device is not None:
             images, labels = batches.on_device(images, labels)
         logits = tf.cast(teacher(images), tf.float32)
-        return images, tf.stack([labels, tf.stop_gradient(logits)], axis=1)
+        return images, tf.stack([labels, logits], axis=1)
 
     return batches._replace(on_device=on_device)
 
 
+@keras.saving.register_keras_serializable("zoo")
 class DistillationLoss(keras.losses.Loss):
     """(1 - α) · loss(labels) + α · loss(teacher): DeiT, section 4, equations 2 and 3.
 
@@ -117,10 +136,14 @@ class DistillationLoss(keras.losses.Loss):
     labels and one for the teacher. With labels [B, K], as in validation, it is `loss`.
 
     Output: [B] from `call`.
+
+    Raises:
+        ValueError: if `kind` is unknown.
     """
 
     def __init__(self, loss, kind="hard", temperature=1.0, weight=0.5):
         super().__init__(loss.name, loss.reduction, loss.dtype)
+        check_choice("kind", kind, ("hard", "soft"))
         self.loss = loss
         self.kind = kind
         self.temperature = temperature
@@ -135,16 +158,29 @@ class DistillationLoss(keras.losses.Loss):
         if len(y_pred.shape) == 3:
             student = y_pred[:, 1]
             y_pred = y_pred[:, 0]
-        imitation = hard_loss(teacher, student)
-        if self.kind == "soft":
+        if self.kind == "hard":
+            imitation = hard_loss(teacher, student)
+        else:
             imitation = soft_loss(teacher, student, self.temperature)
         return (1.0 - self.weight) * self.loss.call(labels, y_pred) + self.weight * imitation
+
+    def get_config(self):
+        return {
+            "loss": keras.losses.serialize(self.loss),
+            "kind": self.kind,
+            "temperature": self.temperature,
+            "weight": self.weight,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "loss": keras.losses.deserialize(config["loss"])})
 
 
 def hard_loss(teacher, student):
     """The cross-entropy [B] of the teacher's classes; both are logits [B, K]."""
-    target = ops.one_hot(ops.argmax(teacher, axis=-1), teacher.shape[-1], dtype=student.dtype)
-    return -ops.sum(target * ops.log_softmax(student), axis=-1)
+    classes = ops.argmax(teacher, axis=-1)
+    return ops.sparse_categorical_crossentropy(classes, student, from_logits=True)
 
 
 def soft_loss(teacher, student, temperature):

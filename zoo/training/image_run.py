@@ -15,6 +15,7 @@ from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.distillation import (
     DistillationLoss,
+    classes_of_teacher,
     load_teacher,
     logits_of,
     student_accuracy,
@@ -93,16 +94,19 @@ def train_classifier(
     replicas = run.strategy.num_replicas_in_sync
     has_whole_groups = replicas == 1 or settings.batch_size % (replicas * GROUP_SIZE) == 0
     on_device = augment is not None and has_gpu() and has_whole_groups
-    if run.is_chief:
-        for note in data.notes:
-            print(note)
+    notes = data.notes
 
     teacher = None
     if settings.teacher:
         with run.scope():
-            teacher = load_teacher(settings.teacher, class_names, preprocessing.channels)
+            teacher = load_teacher(settings.teacher, preprocessing.channels)
+        teacher_classes, unsure = classes_of_teacher(teacher, class_names)
+        notes += unsure
         if isinstance(classifier.model, ViT):
             classifier.model.separate_heads = True
+    if run.is_chief:
+        for note in notes:
+            print(note)
 
     def batches(first_step):
         own = training_batches(
@@ -116,7 +120,7 @@ def train_classifier(
             min_crop_area=min_crop_area,
             on_device=on_device,
         )
-        return own if teacher is None else with_teacher(own, logits_of(teacher, class_names))
+        return own if teacher is None else with_teacher(own, logits_of(teacher, teacher_classes))
 
     def finish(folder, model):
         trained = ImageClassifier(model, preprocessing, class_names, settings.problem)

@@ -1,4 +1,4 @@
-"""Optimizers and learning rate schedules for Transformers."""
+"""Optimizers and learning rate schedules."""
 
 import re
 
@@ -181,8 +181,8 @@ class AdamW(RateFactors, WithoutDecay, keras.optimizers.AdamW):
 
 
 @keras.saving.register_keras_serializable("zoo")
-class Muon(WithoutDecay, keras.optimizers.Muon):
-    """`keras.optimizers.Muon` also for convolutions, which can orthogonalize in bfloat16.
+class Muon(WithoutDecay, compat.MuonOfConvolutions, keras.optimizers.Muon):
+    """`keras.optimizers.Muon` that also trains convolutions, and can orthogonalize in bfloat16.
 
     The kernel [H, W, C, F] of a convolution is trained as the matrix [H · W · C, F].
 
@@ -197,11 +197,6 @@ class Muon(WithoutDecay, keras.optimizers.Muon):
     def __init__(self, *args, in_bfloat16=False, **kwargs):
         super().__init__(*args, **kwargs)
         self.in_bfloat16 = in_bfloat16
-
-    def _should_use_adamw(self, variable):
-        if len(variable.shape) != 4:
-            return super()._should_use_adamw(variable)
-        return any(re.search(pattern, variable.path) for pattern in self.exclude_layers)
 
     def zeropower_via_newtonschulz5(self, x, steps):
         """Orthogonalizes a matrix by Newton-Schulz iterations."""

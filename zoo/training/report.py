@@ -209,7 +209,7 @@ def _write_table(path, rows):
 def finish_translator(folder, translator, data, bleu_tokenize=None, teacher=None):
     """Tests a `Translator` on the test pairs of a `TextDataset`; see `translation_scores`.
 
-    With the `Translator` that was its teacher, it is compared with it.
+    With `teacher`, another `Translator`, both are compared.
     """
     history = _begin(folder, translator)
     sources = [source for source, _ in data.test]

@@ -21,8 +21,8 @@ def compared_with_teacher(folder, teacher, student, scores, data, bleu_tokenize=
 
     Returns:
         {name: {"bleu", "chrf", "megabytes", "tokens_per_second_batch_1" and "_batch_32"}}: the
-        megabytes are those of the weights in memory; the tokens are those of the student, for all
-        three.
+        megabytes are those of the weights in memory; tokens are counted by the student's target
+        tokenizer for all three.
     """
     in_int8 = load(folder, dtype="int8")
     systems = {"teacher": teacher, "student": student, "student in int8": in_int8}
@@ -64,7 +64,7 @@ def _speed(translator, sources, batch_size, tokenizer):
 
 def as_table(results):
     """The results of `compared_with_teacher` as aligned lines."""
-    lines = [f"{'':<18} {'BLEU':>6} {'chrF':>6} {'MB':>8} {'tokens/s':>10} {'in batches':>11}"]
+    lines = [f"{'':<18} {'BLEU':>6} {'chrF':>6} {'MB':>8} {'tokens/s':>10} {'of batches':>11}"]
     for name, one in results.items():
         alone, together = (one[f"tokens_per_second_batch_{size}"] for size in _BATCHES)
         lines.append(

@@ -4,13 +4,14 @@ import pathlib
 
 from zoo.data import parallel_text
 from zoo.data import tokenized_corpus as corpus
+from zoo.data.text_rows import unused
 from zoo.data.token_store import cached_folder, file_key
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 from zoo.training.run_folder import fingerprint
 from zoo.training.teacher_translations import (
-    load_teacher,
+    load_translator,
     model_key,
     read_monolingual,
     translated_pairs,
@@ -115,29 +116,33 @@ def with_teachers(text, settings, folder):
     targets += read_monolingual(settings.monolingual_target, held_out_targets)
     languages = (settings.src_lang, settings.tgt_lang)
     # All are loaded first: a name that does not exist is an error before hours of work.
-    teachers = [load_teacher("--teacher", path, languages) for path in settings.teacher]
+    teachers = [load_translator("--teacher", path, languages) for path in settings.teacher]
     reverse_teachers = [
-        load_teacher("--reverse-teacher", path, languages[::-1])
+        load_translator("--reverse-teacher", path, languages[::-1])
         for path in settings.reverse_teacher
     ]
     pairs = []
     notes = text.notes
 
-    def translated(teacher, path, languages, texts):
+    def translated(teacher, path, codes, texts):
         texts = [*dict.fromkeys(texts)]
-        file = folder / f"{fingerprint(model_key(path), languages, texts)}.jsonl"
+        file = folder / f"{fingerprint(model_key(path), codes)}.jsonl"
         return translated_pairs(teacher, texts, file, path, settings.drop_worst)
 
     for teacher, path in zip(teachers, settings.teacher):
-        found, unused = translated(teacher, path, languages, sources)
+        found, left_out = translated(teacher, path, languages, sources)
         pairs += found
-        notes += unused
+        notes += left_out
     for teacher, path in zip(reverse_teachers, settings.reverse_teacher):
-        found, unused = translated(teacher, path, languages[::-1], targets)
-        pairs += [(source, target) for target, source in found]
-        notes += unused
-    # A reverse translation must not be the source of a validation or test pair.
-    pairs = [pair for pair in pairs if pair[0].casefold() not in held_out_sources]
+        found, left_out = translated(teacher, path, languages[::-1], targets)
+        allowed = [
+            (source, target)
+            for target, source in found
+            if source.casefold() not in held_out_sources
+        ]
+        pairs += allowed
+        notes += left_out
+        notes += unused(len(found) - len(allowed), f"of {path} with the source of a held-out pair")
     if settings.keep_references or not settings.teacher:
         pairs += text.train
     return text._replace(train=[*dict.fromkeys(pairs)], notes=notes)

@@ -169,6 +169,8 @@ class Settings:
             if get_origin(part) is Literal:
                 choices = get_args(part)
         value = getattr(self, name)
+        if get_origin(annotation) is tuple and not isinstance(value, (tuple, list)):
+            raise UserError(f"{flags(name)} must be a list. Received: {value!r}.")
         if choices and value is not None and value not in choices:
             raise UserError(f"{flags(name)} must be one of {choices}. Received: {value!r}.")
 
@@ -318,12 +320,12 @@ class ImageSettings(RunSettings):
     """Share of the training images to hold out for validation, to select settings and the best
     epoch; by default, the test images are used."""
     class_weights: Literal["balanced"] | None = None
-    """Balanced multiplies the loss of an image by n / (classes · images of its class)."""
+    """Balanced multiplies the loss of a label by n / (classes · images of its class)."""
     patience: int | None = None
     """Stop after this many epochs without a lower validation loss, and use the weights of the best
     epoch; by default, training ends with the weights of the last epoch."""
     teacher: str | None = None
-    """A better classifier of the same classes to learn from as well, for a small model: a run,
+    """A better classifier of the same classes, from which a small model also learns: a run,
     published weights or their name."""
     distillation: Literal["hard", "soft"] = "hard"
     """Learn the class that the teacher predicts, or all of its probabilities."""

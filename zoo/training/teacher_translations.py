@@ -16,14 +16,15 @@ from zoo.data.text_rows import clean, read_lines, unused
 from zoo.data.token_store import file_key
 from zoo.errors import UserError
 from zoo.files import as_path, locked
+from zoo.tasks.task import MODEL_FILE
 from zoo.tasks.translator import Translator
 from zoo.training.fine_tuning import load_weights
 
 _BLOCK = 512  # texts that are translated, and then stored, at a time
 
 
-def load_teacher(flag, path, languages=(None, None)):
-    """Loads the translator that a flag names.
+def load_translator(flag, path, languages=(None, None)):
+    """Loads the translator that `--teacher` or `--reverse-teacher` names.
 
     Args:
         flag, path: the flag, and its value: see `zoo.load`.
@@ -32,14 +33,14 @@ def load_teacher(flag, path, languages=(None, None)):
     Raises:
         UserError: if there is no such path, or its model does not translate.
     """
-    teacher = load_weights(path, flag, src_lang=languages[0], tgt_lang=languages[1])
-    if not isinstance(teacher, Translator):
-        raise UserError(f"{flag} must be a translator. {path} is: {type(teacher).__name__}.")
-    return teacher
+    translator = load_weights(path, flag, src_lang=languages[0], tgt_lang=languages[1])
+    if not isinstance(translator, Translator):
+        raise UserError(f"{flag} must be a translator. {path} is: {type(translator).__name__}.")
+    return translator
 
 
 def read_monolingual(path, held_out):
-    """The texts of a file, one per line, without those whose lower-case form is in `held_out`."""
+    """The texts of a file, one per line, without those whose case-folded form is in `held_out`."""
     if path is None:
         return []
     lines = map(clean, read_lines(path))
@@ -78,19 +79,20 @@ def model_key(path):
         return file_key(path)
     if not path.is_dir():
         return str(path)
+    if (path / MODEL_FILE).is_file():  # a run, whose other files are its report
+        return [file_key(path / MODEL_FILE), file_key(path / Translator.description_file)]
     return [file_key(file) for file in sorted(path.iterdir()) if file.is_file()]
 
 
-def translations(teacher, sources, path, name="teacher"):
-    """The best translation of each source, and its score; see `Translator.n_best`.
+def translations(teacher, texts, path, name):
+    """The best translation of each text, and its score; see `Translator.n_best`.
 
-    They are stored in a file, from which a later call with the same arguments goes on. Other
-    processes with the same file wait.
+    They are stored in a file, which later calls extend. Other processes with the same file wait.
 
     Args:
         teacher: `zoo.tasks.translator.Translator`.
-        sources: list of str, each translated as a whole.
-        path: path of the file: for each source, in order, a line with a list as JSON.
+        texts: list of str, each translated as a whole.
+        path: path of the file: lines of text, translation and score as a JSON list.
         name: of the model, for the progress bar.
 
     Returns:
@@ -99,30 +101,32 @@ def translations(teacher, sources, path, name="teacher"):
     path = as_path(path)
     with locked(path):
         found = _stored(path)
-        with open(path, "a", encoding="utf-8") as file:
-            progress = tqdm(
-                total=len(sources), initial=len(found), desc=name, unit="text", disable=None
-            )
-            with progress:
-                for start in range(len(found), len(sources), _BLOCK):
-                    block = sources[start : start + _BLOCK]
-                    answers = teacher.n_best(block, too_long=teacher.long_texts)
-                    best = [(first.text, first.score) for first, *_ in answers]
-                    file.writelines(f"{json.dumps(one, ensure_ascii=False)}\n" for one in best)
-                    file.flush()
-                    found += best
-                    progress.update(len(block))
-    return found
+        missing = [text for text in dict.fromkeys(texts) if text not in found]
+        progress = tqdm(total=len(missing), desc=name, unit="text", disable=None)
+        with open(path, "a", encoding="utf-8") as file, progress:
+            for start in range(0, len(missing), _BLOCK):
+                block = missing[start : start + _BLOCK]
+                answers = teacher.n_best(block, too_long=teacher.long_texts)
+                for text, [answer] in zip(block, answers):
+                    found[text] = (answer.text, answer.score)
+                    file.write(f"{json.dumps([text, *found[text]], ensure_ascii=False)}\n")
+                file.flush()
+                progress.update(len(block))
+    return [found[text] for text in texts]
 
 
 def _stored(path):
-    """The lines of the file of `translations`, from which a last one that was cut off is removed.
+    """The content of the file of `translations`: {text: (translation, score)}.
 
-    There are none if the file does not exist.
+    A last line that was cut off is removed from the file, which may not exist yet.
     """
     if not path.is_file():
-        return []
+        return {}
     content = path.read_bytes()
     complete = content[: content.rfind(b"\n") + 1]
     os.truncate(path, len(complete))
-    return [tuple(json.loads(line)) for line in complete.splitlines()]
+    found = {}
+    for line in complete.splitlines():
+        text, translation, score = json.loads(line)
+        found[text] = (translation, score)
+    return found

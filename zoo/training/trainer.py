@@ -114,7 +114,8 @@ class Trainer(compat.TrainingModel):
             loss_weights, metrics, weighted_metrics, auto_scale_loss: as in Keras.
             jit_compile: whether to compile with XLA. Of models of `zoo.models`, each kind of block
                 is compiled once, and on one device the update of the weights. Of others, it is on
-                one device the whole step, on several the forward and backward pass. "auto" compiles
+                one device the whole step, or the forward and backward pass if there are several
+                devices or the device also augments the images. "auto" compiles
                 on GPUs, other models only if all batches have the same shape but for the number of
                 rows: that takes seconds to minutes for each shape.
 
@@ -159,11 +160,13 @@ class Trainer(compat.TrainingModel):
 
     def _use_xla(self, on):
         self._uses_xla = on
-        # XLA cannot compile variables on several devices, so the optimizer is not compiled there.
+        # XLA cannot compile variables on several devices, so the optimizer is not compiled there,
+        # and cannot compile all that is done to images (`WorkerBatches.on_device`).
         on_one_device = self._num_replicas == 1
-        self.jit_compile = on and on_one_device and not self._has_blocks
-        self._jit_gradients = on and not on_one_device and not self._has_blocks
-        self.jit_update = on and on_one_device and self._has_blocks
+        whole_step = on_one_device and not self._has_blocks and self._on_device is None
+        self.jit_compile = on and whole_step
+        self._jit_gradients = on and not whole_step and not self._has_blocks
+        self.jit_update = on and not whole_step and on_one_device
         self.trace()
 
     def _chooses_xla(self, batch_spec):

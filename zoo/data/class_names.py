@@ -1,0 +1,87 @@
+"""Class names of data and of models that mean the same."""
+
+import collections
+import re
+import unicodedata
+
+import numpy as np
+
+from zoo.errors import DataError
+
+
+def matched_classes(names, class_names):
+    """Finds the classes of data among those of a model.
+
+    They are matched by name, by name in any case, by a synonym, by number, or by their order.
+
+    Args:
+        names: class names of the data.
+        class_names: those of the model.
+
+    Returns:
+        (the number of each class of the data in the model, lines about how they were matched). The
+        numbers are None if the model does not have all classes of the data.
+
+    Raises:
+        DataError: if the model has several classes of a name.
+    """
+    if list(names) == list(class_names):  # of which several may have the same name
+        return range(len(names)), ()
+    numbers = _numbers(names, class_names)
+    if None not in numbers:
+        return numbers, ()
+    are_decimal = all(name.isdecimal() for name in names)
+    if are_decimal and all(int(name) < len(class_names) for name in names):
+        return [int(name) for name in names], ()
+    if len(names) == len(class_names) and {*numbers} == {None}:
+        order = range(len(names))
+        if are_decimal:
+            order = sorted(order, key=lambda place: int(names[place]))
+        pairs = [f"{names[place]} is {class_name}" for place, class_name in zip(order, class_names)]
+        examples = ", ".join(pairs[:3])
+        note = f"Classes are matched by their order: {examples}. Check this."
+        return np.argsort(order).tolist(), (note,)
+    return None, ()
+
+
+def _numbers(names, class_names):
+    """The number in `class_names` of each name, or None; `DataError` if it is that of several.
+
+    A name that is found as it is written is not looked for in another spelling.
+    """
+    numbers = [None for _ in names]
+    for spellings in (_as_written, _in_any_case, _synonyms):
+        known = collections.defaultdict(set)
+        for number, class_name in enumerate(class_names):
+            for spelling in spellings(class_name):
+                known[spelling].add(number)
+        for place, name in enumerate(names):
+            if numbers[place] is not None:
+                continue
+            found = set().union(*(known.get(spelling, ()) for spelling in spellings(name)))
+            if len(found) > 1:
+                several = ", ".join(f"{number} ({class_names[number]})" for number in sorted(found))
+                raise DataError(
+                    f"The class {name!r} of the data has the name of several classes of the model: "
+                    f"{several}. Write their names in full, or pass the numbers of the classes, "
+                    "for images with --labels."
+                )
+            numbers[place] = min(found, default=None)
+    return numbers
+
+
+def _as_written(name):
+    return [unicodedata.normalize("NFC", name)]
+
+
+def _in_any_case(name):
+    """The name in lower case, with spaces in place of underscores and hyphens between words."""
+    folded = unicodedata.normalize("NFC", name.casefold()).strip()
+    return [re.sub(r"(?<=[^\W_])[\s_-]+(?=[^\W_])", " ", folded)]
+
+
+def _synonyms(name):
+    """The parts of a name such as "n02012849 crane, bird", with the number that WordNet gave it."""
+    [folded] = _in_any_case(name)
+    parts = re.sub(r"^(n\d{8})\b", r"\1,", folded).split(",")
+    return [part.strip() for part in parts if part.strip()]
