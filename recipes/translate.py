@@ -201,8 +201,13 @@ class Config(RunSettings):
         if given and not self.source:
             raise UserError(f"{flags(*given)}: --source, the file of source sentences, is missing.")
         self.check_data_dir()
+        if self.embed_dim and self.num_heads:
+            self.check_divides("num_heads", "embed_dim")
 
     def check_flags(self, given):
+        for name in {"teacher", "reverse_teacher"} & set(given):
+            if not getattr(self, name):
+                raise UserError(f"{flags(name)} needs one or more models.")
         if self.beam_size == 1:
             self.refuse(given, "length_penalty", "with --beam-size 1, which is greedy search")
         if not self.teacher:

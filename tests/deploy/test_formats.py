@@ -5,6 +5,7 @@ import json
 import re
 import sys
 
+import keras
 import numpy as np
 import onnx
 import onnxruntime
@@ -22,7 +23,7 @@ from zoo.deploy import checks, litert_format, onnx_format
 from zoo.deploy.plain_graphs import write_data
 from zoo.deploy.readme import readme
 from zoo.errors import ExportError, UserError
-from zoo.tasks.classifier import PROBLEMS, TextClassifier
+from zoo.tasks.classifier import PROBLEMS, ImageClassifier, TextClassifier
 
 pytestmark = pytest.mark.ci
 
@@ -219,6 +220,21 @@ def test_wrong_answers_are_noticed(problem):
     }
     with pytest.raises(ExportError, match="numpy .*: the outputs of the export differ"):
         check(others[problem], dtype="int8")
+
+
+@formats
+def test_a_convolutional_network_of_keras(format, tmp_path):
+    """Its exact GELU uses TensorFlow's Erfc, which ONNX does not have."""
+    images = keras.Input((8, 8, 3))
+    x = keras.layers.Conv2D(4, 3, activation="gelu")(images)
+    x = keras.layers.BatchNormalization()(keras.layers.MaxPooling2D()(x))
+    model = keras.Model(images, keras.layers.Dense(2)(keras.layers.GlobalAveragePooling2D()(x)))
+    classifier = ImageClassifier(model, ImagePreprocessing((8, 8), 3), ["a", "b"])
+    name = "onnx" if format is onnx_format else "litert"
+    folder = zoo.export(classifier, tmp_path / "1", format=name)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), "uint8")
+    found = model_of(format, folder)(pixels=pixels)["probabilities"]
+    np.testing.assert_allclose(found, classifier.probabilities(list(pixels)), **TOLERANCE)
 
 
 def test_what_onnx_cannot_hold_is_said(tmp_path, monkeypatch):

@@ -50,6 +50,15 @@ def test_limits(values, message):
         Some(**values)
 
 
+@pytest.mark.parametrize("name, flag", [("vit_cifar10", "teacher"), ("vit_finetune", "weights")])
+def test_a_model_that_a_run_reads_is_not_deleted(name, flag, tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "model")
+    config = recipe(name).Config(**{flag: str(tmp_path / "link")}, overwrite=True)
+    with pytest.raises(UserError, match=f"would delete .*model, the model of --{flag}. Choose"):
+        config.check_not_read(tmp_path / "model")
+    config.check_not_read(tmp_path / "other")
+
+
 def test_the_home_folder_in_paths(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     config = recipe("text_classifier").Config(tsv="~/texts.tsv", label_separator="~")
@@ -94,6 +103,8 @@ def test_what_resuming_allows():
         ("translate", {"test_source": "b", "target": "c"}, "--target, --test-source: --source"),
         ("translate", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
         ("translate", {"src_lang": "en"}, "--src-lang: languages are for --weights, --teacher"),
+        ("vit_cifar10", {"teacher": ""}, "--teacher needs a model"),
+        ("translate", {"num_heads": 3}, "--num-heads must divide --embed-dim. Received: 3 and"),
         ("translate", {"teacher": "runs/a"}, "--teacher must be a list. Received: 'runs/a'"),
         ("translate", {"seed": 2**32}, "--seed must be from 0 to 4294967295"),
         ("text_classifier", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
@@ -199,6 +210,7 @@ def test_a_command_line(arguments, status, texts, monkeypatch, capsys):
             "--beam-size 1 --length-penalty 1",
             "--length-penalty has no effect with --be",
         ),
+        ("translate", "--teacher --keep-references", "--teacher needs one or more models"),
         ("causal_lm", "--dataset zoo --text a.txt", "--dataset has no effect with --text"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,6 +56,12 @@ def test_translations_are_stored_and_go_on_where_they_ended(teacher, tmp_path, m
     assert sorted(path.read_text().splitlines(keepends=True)) == sorted(lines)
 
 
+def test_a_damaged_line_is_named(teacher, tmp_path):
+    (tmp_path / "stored").write_text('["a", "b", 0.0]\n["c", "d\n["e", "f", 0.0]\n')
+    with pytest.raises(UserError, match="stored, line 2 is no .* Delete the file"):
+        translations(teacher, ["a"], tmp_path / "stored", "small")
+
+
 def fail_on(texts, function):
     def checked(given, **options):
         assert not set(texts) & set(given), "they were translated before"
@@ -100,7 +107,10 @@ def test_back_translation(teacher, pairs_of, tmp_path):
     text = TEXT._replace(valid=[(expected[0][0].upper(), "z")])
     without = pairs_of(text, reverse_teacher=("a",))
     assert without.train == TEXT.train[:3]
-    assert without.notes[-1] == "Not used, of a with the source of a held-out pair: 1."
+    reason = "translations with the source or the target of a held-out pair"
+    assert without.notes[-1] == f"Not used, {reason}: 1."
+    text = TEXT._replace(valid=[("z", expected[0][1].upper())])
+    assert pairs_of(text, reverse_teacher=("a",)).train == TEXT.train[:3]
 
 
 def test_languages_of_a_reverse_teacher_are_reversed(teacher, pairs_of, monkeypatch):
@@ -117,8 +127,18 @@ def test_languages_of_a_reverse_teacher_are_reversed(teacher, pairs_of, monkeypa
 
 def test_further_sources_without_held_out_ones(teacher, pairs_of, tmp_path):
     more = tmp_path / "more.txt"
-    more.write_text("held OUT\n\n12.\nThe cat.\n¿Dónde está?\n")
+    more.write_text("held  OUT\n\n12.\nThe cat.\n¿Dónde está?\n")
     assert pairs_of(teacher=("a",), monolingual=str(more)).train == translated(teacher, SOURCES)
+
+
+def test_teachers_that_translate_nothing(teacher, pairs_of, monkeypatch):
+    monkeypatch.setattr(
+        teacher,
+        "n_best",
+        lambda texts, **_: [[SimpleNamespace(text="", score=-1.0)] for _ in texts],
+    )
+    with pytest.raises(UserError, match="The teachers leave no training pairs. a note"):
+        pairs_of(teacher=("a",))
 
 
 def test_the_worst_are_left_out(teacher, pairs_of):

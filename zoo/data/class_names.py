@@ -25,7 +25,8 @@ def matched_classes(names, class_names):
     Raises:
         DataError: if the model has several classes of a name.
     """
-    if list(names) == list(class_names):  # of which several may have the same name
+    class_names = [str(name) for name in class_names]  # they may be numbers
+    if list(names) == class_names:  # of which several may have the same name
         return range(len(names)), ()
     numbers = _numbers(names, class_names)
     if None not in numbers:

@@ -8,6 +8,7 @@ import pathlib
 import tempfile
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from zoo.deploy import checks
@@ -90,7 +91,10 @@ def _converted(graph):
 
     specs = [tf.TensorSpec(weight.shape, "float32", name) for name, weight in named.items()]
     model, _ = tf2onnx.convert.from_function(
-        tf.function(stateless, autograph=False), input_signature=[graph.spec, *specs], opset=_OPSET
+        tf.function(stateless, autograph=False),
+        input_signature=[graph.spec, *specs],
+        opset=_OPSET,
+        custom_op_handlers={"Erfc": (_erfc, [])},
     )
     for value in list(model.graph.input):
         if value.name in named:
@@ -106,6 +110,17 @@ def _converted(graph):
             array = keras.ops.convert_to_numpy(weight)
             model.graph.initializer.append(onnx.numpy_helper.from_array(array, weight.path))
     return model
+
+
+def _erfc(graph, node, name, _):
+    """Replaces Erfc of Keras's exact GELU, which ONNX does not have, by 1 - Erf."""
+    erf = graph.make_node("Erf", node.input)
+    one = graph.make_const(f"{name}/one", np.float32(1.0))
+    shapes = [graph.get_shape(node.output[0])]
+    dtypes = [graph.get_dtype(node.output[0])]
+    graph.remove_node(name)
+    inputs = [one.output[0], erf.output[0]]
+    graph.make_node("Sub", inputs, name=name, outputs=node.output, shapes=shapes, dtypes=dtypes)
 
 
 def _halved(model):

@@ -196,6 +196,7 @@ def student_accuracy(name="accuracy"):
     return keras.metrics.MeanMetricWrapper(_student_is_correct, name=name)
 
 
+@keras.saving.register_keras_serializable("zoo")
 def _student_is_correct(labels, logits):
     if len(labels.shape) == 3:
         labels = labels[:, 0]

@@ -2,6 +2,8 @@
 
 import time
 
+from tqdm import tqdm
+
 from zoo.loading import load
 from zoo.training.report_translation_scores import translation_scores
 
@@ -29,11 +31,11 @@ def compared_with_teacher(folder, teacher, student, scores, data, bleu_tokenize=
     sources = [source for source, _ in data.test]
     references = [reference for _, reference in data.test]
     scores = {"student": scores}
-    for name, system in (("teacher", teacher), ("student in int8", in_int8)):
-        translations = system(sources, sentences=False, too_long=system.long_texts)
-        scores[name] = translation_scores(translations, references, bleu_tokenize)
     results = {}
-    for name, system in systems.items():
+    for name, system in tqdm(systems.items(), "comparing", leave=False, disable=None):
+        if system is not student:
+            translations = system(sources, sentences=False, too_long=system.long_texts)
+            scores[name] = translation_scores(translations, references, bleu_tokenize)
         result = {"bleu": scores[name]["bleu"], "chrf": scores[name]["chrf"]}
         result["megabytes"] = sum(weight.numpy().nbytes for weight in system.model.weights) / 1e6
         for size in _BATCHES:

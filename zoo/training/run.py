@@ -63,6 +63,8 @@ class Run:
         if self.is_chief:
             with distribution.tell_failure():
                 check_folder(self.path, settings.overwrite, settings.resume)
+                if settings.overwrite:
+                    settings.check_not_read(self.path)
         precision = _resolved_precision(settings, self.path, self.strategy)
         if self.is_chief:
             print(f"Devices: {'; '.join(device_names())}. Precision: {precision}.")

@@ -6,11 +6,13 @@ from zoo.data import parallel_text
 from zoo.data import tokenized_corpus as corpus
 from zoo.data.text_rows import unused
 from zoo.data.token_store import cached_folder, file_key
+from zoo.errors import UserError
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 from zoo.training.run_folder import fingerprint
 from zoo.training.teacher_translations import (
+    folded,
     load_translator,
     model_key,
     read_monolingual,
@@ -108,8 +110,8 @@ def with_teachers(text, settings, folder):
         `TextDataset`.
     """
     held_out = (*text.valid, *text.test)
-    held_out_sources = {source.casefold() for source, _ in held_out}
-    held_out_targets = {target.casefold() for _, target in held_out}
+    held_out_sources = {folded(source) for source, _ in held_out}
+    held_out_targets = {folded(target) for _, target in held_out}
     sources = [source for source, _ in text.train]
     targets = [target for _, target in text.train]
     sources += read_monolingual(settings.monolingual, held_out_sources)
@@ -135,16 +137,20 @@ def with_teachers(text, settings, folder):
         notes += left_out
     for teacher, path in zip(reverse_teachers, settings.reverse_teacher):
         found, left_out = translated(teacher, path, languages[::-1], targets)
-        allowed = [
-            (source, target)
-            for target, source in found
-            if source.casefold() not in held_out_sources
-        ]
-        pairs += allowed
+        pairs += [(source, target) for target, source in found]
         notes += left_out
-        notes += unused(len(found) - len(allowed), f"of {path} with the source of a held-out pair")
+    apart = [
+        (source, target)
+        for source, target in pairs
+        if folded(source) not in held_out_sources and folded(target) not in held_out_targets
+    ]
+    reason = "translations with the source or the target of a held-out pair"
+    notes += unused(len(pairs) - len(apart), reason)
+    pairs = apart
     if settings.keep_references or not settings.teacher:
         pairs += text.train
+    if not pairs:
+        raise UserError(f"The teachers leave no training pairs. {' '.join(notes)}")
     return text._replace(train=[*dict.fromkeys(pairs)], notes=notes)
 
 

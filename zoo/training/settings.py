@@ -209,6 +209,19 @@ class Settings:
                 "--data-dir is a folder of TensorFlow Datasets. Pass --dataset NAME, too."
             )
 
+    def check_not_read(self, path):
+        """Raises `UserError` if a setting names the folder `path`, which is to be deleted."""
+        for name in ("weights", "teacher", "reverse_teacher"):
+            models = getattr(self, name, None) or ()
+            if isinstance(models, str):
+                models = (models,)
+            for model in models:
+                if os.path.realpath(model) == os.path.realpath(path):
+                    raise UserError(
+                        f"--overwrite would delete {path}, the model of {flags(name)}. Choose "
+                        "another --out directory."
+                    )
+
     def stored(self):
         """Returns the settings that ``config.json`` of a run contains: all but `NO_EFFECT`."""
         return {name: value for name, value in vars(self).items() if name not in self.NO_EFFECT}
@@ -351,6 +364,8 @@ class ImageSettings(RunSettings):
             raise UserError("--problem multi_label needs --labels, a table of images and labels.")
         if self.problem == "multi_label" and self.class_weights:
             raise UserError("--class-weights needs one label per image, --problem single_label.")
+        if self.teacher == "":
+            raise UserError("--teacher needs a model.")
         if self.problem == "multi_label" and self.teacher:
             raise UserError("--teacher needs one label per image, --problem single_label.")
 

@@ -5,6 +5,7 @@ Sources: Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2
 Diversification", for several models of both directions.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -13,7 +14,6 @@ import pathlib
 from tqdm import tqdm
 
 from zoo.data.text_rows import clean, read_lines, unused
-from zoo.data.token_store import file_key
 from zoo.errors import UserError
 from zoo.files import as_path, locked
 from zoo.tasks.task import MODEL_FILE
@@ -39,12 +39,17 @@ def load_translator(flag, path, languages=(None, None)):
     return translator
 
 
+def folded(text):
+    """A text in lower case with single spaces, to tell whether it is held out."""
+    return " ".join(text.casefold().split())
+
+
 def read_monolingual(path, held_out):
-    """The texts of a file, one per line, without those whose case-folded form is in `held_out`."""
+    """The texts of a file, one per line, without those whose `folded` form is in `held_out`."""
     if path is None:
         return []
     lines = map(clean, read_lines(path))
-    return [line for line in lines if line and line.casefold() not in held_out]
+    return [line for line in lines if line and folded(line) not in held_out]
 
 
 def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
@@ -76,12 +81,17 @@ def model_key(path):
     """What tells whether a model is the same: its files, or the name of a published one."""
     path = pathlib.Path(path)
     if path.is_file():
-        return file_key(path)
+        return [_checksum(path)]
     if not path.is_dir():
         return str(path)
     if (path / MODEL_FILE).is_file():  # a run, whose other files are its report
-        return [file_key(path / MODEL_FILE), file_key(path / Translator.description_file)]
-    return [file_key(file) for file in sorted(path.iterdir()) if file.is_file()]
+        return [_checksum(path / MODEL_FILE), _checksum(path / Translator.description_file)]
+    return [_checksum(file) for file in sorted(path.iterdir()) if file.is_file()]
+
+
+def _checksum(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def translations(teacher, texts, path, name):
@@ -119,6 +129,9 @@ def _stored(path):
     """The content of the file of `translations`: {text: (translation, score)}.
 
     A last line that was cut off is removed from the file, which may not exist yet.
+
+    Raises:
+        UserError: if another line is damaged.
     """
     if not path.is_file():
         return {}
@@ -126,7 +139,13 @@ def _stored(path):
     complete = content[: content.rfind(b"\n") + 1]
     os.truncate(path, len(complete))
     found = {}
-    for line in complete.splitlines():
-        text, translation, score = json.loads(line)
+    for number, line in enumerate(complete.splitlines(), start=1):
+        try:
+            text, translation, score = json.loads(line)
+        except ValueError:
+            raise UserError(
+                f"{path}, line {number} is no translation as zoo stores it. Delete the file: its "
+                "texts are translated again."
+            ) from None
         found[text] = (translation, score)
     return found
