@@ -109,6 +109,7 @@ def with_teachers(text, settings, folder):
     Returns:
         `TextDataset`.
     """
+    # 1. The texts to translate.
     held_out = (*text.valid, *text.test)
     held_out_sources = {folded(source) for source, _ in held_out}
     held_out_targets = {folded(target) for _, target in held_out}
@@ -116,13 +117,16 @@ def with_teachers(text, settings, folder):
     targets = [target for _, target in text.train]
     sources += read_monolingual(settings.monolingual, held_out_sources)
     targets += read_monolingual(settings.monolingual_target, held_out_targets)
+
+    # 2. The models, all of them before hours of work, as a name may not exist.
     languages = (settings.src_lang, settings.tgt_lang)
-    # All are loaded first: a name that does not exist is an error before hours of work.
     teachers = [load_translator("--teacher", path, languages) for path in settings.teacher]
     reverse_teachers = [
         load_translator("--reverse-teacher", path, languages[::-1])
         for path in settings.reverse_teacher
     ]
+
+    # 3. Their translations.
     pairs = []
     notes = text.notes
 
@@ -139,6 +143,8 @@ def with_teachers(text, settings, folder):
         found, left_out = translated(teacher, path, languages[::-1], targets)
         pairs += [(source, target) for target, source in found]
         notes += left_out
+
+    # 4. The pairs to train on.
     apart = [
         (source, target)
         for source, target in pairs
