@@ -84,7 +84,7 @@ def folder(tmp_path_factory):
     [
         pytest.param(translate.translate, "translator", TRANSLATE, marks=pytest.mark.slow),
         pytest.param(generate.generate, "generator", GENERATE, marks=pytest.mark.slow),
-        (classify.classify, "text_classifier", CLASSIFY),
+        pytest.param(classify.classify, "text_classifier", CLASSIFY, marks=pytest.mark.slow),
         (classify.classify, "classifier", CLASSIFY),
     ],
 )

@@ -69,6 +69,7 @@ def measured(run):
     return json.loads((run / "metrics.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_run_with_one_label(photos, tmp_path, capsys):
     vit_cifar10.main(config(photos, tmp_path / "run", "single", class_weights="balanced"))
     classifier = zoo.load(tmp_path / "run")
@@ -123,6 +124,7 @@ def test_a_run_with_several_labels(photos, several, tmp_path, capsys):
     assert "mean average precision" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_another_table_is_evaluated_as_a_whole(photos, several, tmp_path):
     """An image without a label counts; one of the table of the run that has changed is named."""
     rows = "sub/7.png,red|green|blue\nsub/0.png,\nsub/1.png,red\n"

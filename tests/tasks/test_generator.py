@@ -71,7 +71,7 @@ def test_greedy_search_takes_the_most_likely_token(generator):
         assert found[0].score == pytest.approx(score, abs=1e-3)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_prompt_does_not_depend_on_its_neighbors(generator):
     options = {"n": 2, "beam_size": 3, "max_new_tokens": 6}
     for prompt, expected in zip(PROMPTS, generator.n_best(PROMPTS, **options)):
