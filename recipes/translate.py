@@ -205,8 +205,8 @@ class Config(RunSettings):
             self.check_divides("num_heads", "embed_dim")
 
     def check_flags(self, given):
-        for name in {"teacher", "reverse_teacher"} & set(given):
-            if not getattr(self, name):
+        for name in ("teacher", "reverse_teacher"):
+            if name in given and not getattr(self, name):
                 raise UserError(f"{flags(name)} needs one or more models.")
         if self.beam_size == 1:
             self.refuse(given, "length_penalty", "with --beam-size 1, which is greedy search")

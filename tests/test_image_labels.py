@@ -143,7 +143,7 @@ def test_another_table_is_evaluated_as_a_whole(photos, several, tmp_path):
     with pytest.raises(UserError, match="models of the same kind"):
         zoo.evaluate([several, small_classifier()], photos, labels=other)
     other.write_text("sub/7.png,red|pink")
-    with pytest.raises(UserError, match="classes that the model does not have, such as 'pink'"):
+    with pytest.raises(UserError, match="classes of the data, such as 'pink'"):
         zoo.evaluate(several, photos, labels=other)
 
 

@@ -45,6 +45,17 @@ def matched_classes(names, class_names):
     return None, ()
 
 
+def missing_classes(names, class_names):
+    """Describes the classes of data that a model does not have; arguments: `matched_classes`."""
+    class_names = [str(name) for name in class_names]
+    numbers = _numbers(names, class_names)
+    missing = [name for name, number in zip(names, numbers) if number is None]
+    return (
+        f"The model lacks {len(missing)} of the {len(names)} classes of the data, such as "
+        f"{missing[0][:60]!r}. Its classes begin with: {', '.join(class_names[:5])}."
+    )
+
+
 def _numbers(names, class_names):
     """The number in `class_names` of each name, or None; `DataError` if it is that of several.
 

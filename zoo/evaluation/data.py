@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data import labeled_text, parallel_text
-from zoo.data.class_names import matched_classes
+from zoo.data.class_names import matched_classes, missing_classes
 from zoo.data.image_folder import (
     TEST,
     TRAIN,
@@ -86,13 +86,10 @@ def model_labels(data, class_names):
         return data.labels, ()
     numbers, notes = matched_classes(data.class_names, class_names)
     if numbers is None:
-        unknown = [name for name in data.class_names if name not in class_names]
-        columns = " Each line must be: label, tab, text." if isinstance(data.items, list) else ""
-        raise DataError(
-            f"The data have {len(unknown)} classes that the model does not have, such as "
-            f"{unknown[0][:60]!r}. Those of the model begin with: {', '.join(class_names[:5])}."
-            f"{columns}"
-        )
+        message = missing_classes(data.class_names, class_names)
+        if isinstance(data.items, list):
+            message += " Each line must be: label, tab, text."
+        raise DataError(message)
     if any(number >= len(data.class_names) for row in data.labels for number in row):
         raise DataError(f"The data have labels that are not among {len(data.class_names)} classes.")
     labels = []

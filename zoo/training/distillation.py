@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from zoo.data.class_names import matched_classes
+from zoo.data.class_names import matched_classes, missing_classes
 from zoo.errors import UserError, check_choice
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.fine_tuning import load_weights
@@ -57,12 +57,8 @@ def classes_of_teacher(teacher, class_names):
     """
     numbers, notes = matched_classes(class_names, teacher.class_names)
     if numbers is None:
-        unknown = [name for name in class_names if name not in teacher.class_names]
-        raise UserError(
-            f"--teacher must have the {len(class_names)} classes of the data. It has "
-            f"{len(teacher.class_names)}, without {unknown[0]!r}. They begin with: "
-            f"{', '.join(teacher.class_names[:5])}."
-        )
+        message = missing_classes(class_names, teacher.class_names)
+        raise UserError(f"--teacher must have all classes of the data. {message}")
     return numbers, notes
 
 

@@ -66,7 +66,7 @@ def _speed(translator, sources, batch_size, tokenizer):
 
 def as_table(results):
     """The results of `compared_with_teacher` as aligned lines."""
-    lines = [f"{'':<18} {'BLEU':>6} {'chrF':>6} {'MB':>8} {'tokens/s':>10} {'of batches':>11}"]
+    lines = [f"{'':<18} {'BLEU':>6} {'chrF':>6} {'MB':>8} {'tokens/s':>10} {'batch of 32':>11}"]
     for name, one in results.items():
         alone, together = (one[f"tokens_per_second_batch_{size}"] for size in _BATCHES)
         lines.append(
