@@ -55,6 +55,7 @@ class Config(ImageSettings):
     erase_probability: float = 0.0
 
     LIMITS = ImageSettings.LIMITS | {"warmup_fraction": FRACTION}
+    NO_EFFECT = ImageSettings.NO_EFFECT - {"accumulation"}  # batch normalization sees a part
 
     def __post_init__(self):
         super().__post_init__()

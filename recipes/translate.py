@@ -294,10 +294,6 @@ def main(config):
     if run.is_chief and bleu_tokenize != "13a":
         print(f"BLEU of the test pairs will be computed with the tokenizer {bleu_tokenize}.")
     last_epochs = AverageCheckpoints(run.path, config.average_last, run.is_chief)
-    teacher = None
-    if config.teacher and run.is_chief:  # for the report; now, as it may be missing
-        languages = (config.src_lang, config.tgt_lang)
-        teacher = load_translator("--teacher", config.teacher[0], languages)
 
     def batches(first_step):
         return token_batches.training_batches(
@@ -307,7 +303,7 @@ def main(config):
     def finish(folder, trained):
         translator.model = trained  # on one device
         last_epochs.average(trained)  # before the report, which tests and saves these weights
-        finish_translator(folder, translator, data, bleu_tokenize, teacher)
+        finish_translator(folder, translator, data, bleu_tokenize, first_teacher(config))
         last_epochs.remove()
 
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
@@ -325,6 +321,17 @@ def main(config):
         finish=finish,
         per_epoch={"tokens": data.train.num_tokens},
     )
+
+
+def first_teacher(config):
+    """Loads the teacher that the report compares with the student; None without one."""
+    if not config.teacher:
+        return None
+    try:
+        return load_translator("--teacher", config.teacher[0], (config.src_lang, config.tgt_lang))
+    except UserError as error:  # such as a folder that was deleted during training
+        print(f"The student is not compared with its teacher. {error}")
+        return None
 
 
 def new_translator(config, run):

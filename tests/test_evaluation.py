@@ -331,6 +331,8 @@ def test_class_folders_are_found_by_the_names_of_the_classes(classifier, folder)
     (folder / "F").rename(folder / "6")
     (folder / "b").rename(folder / "0")
     assert zoo.evaluate(classifier, folder)["class_items"]["g"] == 2  # by their numbers
+    _, [note] = model_labels(labeled_images(folder), [*"abcdefg"])
+    assert note == "Classes are matched by their number: 0 is a, 6 is g. Check this."
     shutil.copytree(folder / "6", folder / "z")
     with pytest.raises(DataError, match="lacks 3 of the 3 classes of the data, such as '0'"):
         zoo.evaluate(classifier, folder)

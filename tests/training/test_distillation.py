@@ -108,15 +108,16 @@ def test_the_teacher_sees_images_in_its_own_size_normalization_and_order_of_clas
     np.testing.assert_array_equal(found, expected[:, [2, 0]])
 
 
+@pytest.mark.parametrize("size", [5, 21])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_the_teacher_sees_images_of_another_size_as_it_reads_them(interpolation):
+def test_the_teacher_sees_images_of_another_size_as_it_reads_them(interpolation, size):
     """Within the rounding to integers that reading does, once or twice: 1 of 255 steps of 2."""
     pixels = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
     images = ImagePreprocessing((8, 8), 3, (0.5,) * 3, (0.5,) * 3, interpolation=interpolation)
     teacher = ImageClassifier(pixels, images, [str(number) for number in range(8 * 8 * 3)])
-    larger = np.random.default_rng(0).integers(50, 200, (2, 21, 21, 3)).astype("uint8")
-    found = distillation.logits_of(teacher, range(8 * 8 * 3))(tf.constant(larger))
-    expected = pixels(teacher.preprocess(larger))
+    others = np.random.default_rng(0).integers(50, 200, (2, size, size, 3)).astype("uint8")
+    found = distillation.logits_of(teacher, range(8 * 8 * 3))(tf.constant(others))
+    expected = pixels(teacher.preprocess(others))
     np.testing.assert_allclose(found, expected, rtol=0, atol=2 / 255)
 
 
@@ -232,7 +233,9 @@ def test_refused(teacher_folder, tmp_path):
     classifier(["a", "b"], size=8, channels=1).save(other)
     names = [str(digit) for digit in range(10)]
     teacher = distillation.load_teacher(other, channels=1)
-    with pytest.raises(UserError, match="must have all classes of the data. The model lacks 10 of the 10"):
+    with pytest.raises(
+        UserError, match="must have all classes of the data. The model lacks 10 of the 10"
+    ):
         distillation.classes_of_teacher(teacher, names)
     with pytest.raises(UserError, match="1 channels. Those of the data have 3"):
         distillation.load_teacher(teacher_folder, channels=3)
@@ -240,6 +243,9 @@ def test_refused(teacher_folder, tmp_path):
         distillation.load_teacher(tmp_path / "none", channels=1)
     with pytest.raises(ValueError, match="kind must be one of"):
         loss(kind="Soft")
+    for numbers in ({"temperature": 0.0}, {"weight": 1.1}):
+        with pytest.raises(ValueError, match="above 0, and weight from 0 to 1. Received: temp"):
+            loss(**numbers)
     with pytest.raises(UserError, match="--distillation-token needs --teacher"):
         dataclasses.replace(vit_cifar10.DIGITS, distillation_token=True)
     with pytest.raises(UserError, match="--teacher needs one label per image"):

@@ -12,6 +12,7 @@ from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.test_recipes import recipe
 from zoo.data.text_rows import TextDataset
 from zoo.errors import UserError
+from zoo.text.answers import ScoredText
 from zoo.training import sentence_pairs, teacher_translations
 from zoo.training.report_distillation import compared_with_teacher
 from zoo.training.report_translation_scores import translation_scores
@@ -59,6 +60,12 @@ def test_translations_are_stored_and_go_on_where_they_ended(teacher, tmp_path, m
 def test_a_damaged_line_is_named(teacher, tmp_path):
     (tmp_path / "stored").write_text('["a", "b", 0.0]\n["c", "d\n["e", "f", 0.0]\n')
     with pytest.raises(UserError, match="stored, line 2 is no .* Delete the file"):
+        translations(teacher, ["a"], tmp_path / "stored", "small")
+
+
+def test_a_line_of_another_kind_is_named(teacher, tmp_path):
+    (tmp_path / "stored").write_text("null\n")
+    with pytest.raises(UserError, match="stored, line 1 is no"):
         translations(teacher, ["a"], tmp_path / "stored", "small")
 
 
@@ -141,11 +148,20 @@ def test_teachers_that_translate_nothing(teacher, pairs_of, monkeypatch):
         pairs_of(teacher=("a",))
 
 
-def test_the_worst_are_left_out(teacher, pairs_of):
-    scores = dict(zip(SOURCES[:3], (score for _, score in best(teacher, SOURCES[:3]))))
+def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch):
+    """They have the lowest log-probability per token; the score alone would choose a long one."""
+    translations = ["The cat.", "The cat, the dog and the mat, and the cat.", "The dog sat."]
+    per_token = [-1.0, -0.8, -0.9]
+    lengths = [len(ids) + 1 for ids in teacher.target_tokenizer.encode(translations)]
+    scores = [
+        mean * length / ((5 + length) / 6) ** teacher.length_penalty
+        for mean, length in zip(per_token, lengths)
+    ]
+    assert np.argmin(scores) == 1
+    answers = dict(zip(SOURCES, map(ScoredText, translations, scores)))
+    monkeypatch.setattr(teacher, "n_best", lambda texts, **_: [[answers[text]] for text in texts])
     found = pairs_of(teacher=("a",), drop_worst=0.4)
-    worst = min(scores, key=scores.get)
-    assert worst not in [source for source, _ in found.train]
+    assert found.train == [*zip(SOURCES[1:], translations[1:])]
     assert found.notes[-1].endswith("among the worst: 1.") and found.notes[0] == "a note"
 
 
@@ -244,6 +260,13 @@ def test_refused(tmp_path):
         teacher_translations.load_translator("--teacher", tmp_path / "vit")
     with pytest.raises(UserError, match="--teacher: There is no file"):
         teacher_translations.load_translator("--teacher", tmp_path / "none")
+    for folder in ("vit", "none"):
+        out = str(tmp_path / "run")
+        config = dataclasses.replace(
+            translate.PHRASEBOOK, teacher=(str(tmp_path / folder),), out=out
+        )
+        with pytest.raises(UserError, match="--teacher"):
+            load_pairs(Run(config, name="student"), config.max_length)
     config = dataclasses.replace(translate.PHRASEBOOK, drop_worst=0.05)
     with pytest.raises(UserError, match="--drop-worst has no effect without --teacher or"):
         config.check_flags({"drop_worst"})

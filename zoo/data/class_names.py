@@ -33,16 +33,21 @@ def matched_classes(names, class_names):
         return numbers, ()
     are_decimal = all(name.isdecimal() for name in names)
     if are_decimal and all(int(name) < len(class_names) for name in names):
-        return [int(name) for name in names], ()
+        numbers = [int(name) for name in names]
+        return numbers, (_note("number", names, class_names, numbers),)
     if len(names) == len(class_names) and {*numbers} == {None}:
         order = range(len(names))
         if are_decimal:
             order = sorted(order, key=lambda place: int(names[place]))
-        pairs = [f"{names[place]} is {class_name}" for place, class_name in zip(order, class_names)]
-        examples = ", ".join(pairs[:3])
-        note = f"Classes are matched by their order: {examples}. Check this."
-        return np.argsort(order).tolist(), (note,)
+        numbers = np.argsort(order).tolist()  # of each class of the data, its place in the order
+        return numbers, (_note("order", names, class_names, numbers),)
     return None, ()
+
+
+def _note(what, names, class_names, numbers):
+    pairs = sorted(zip(numbers, names))
+    examples = ", ".join(f"{name} is {class_names[number]}" for number, name in pairs[:3])
+    return f"Classes are matched by their {what}: {examples}. Check this."
 
 
 def missing_classes(names, class_names):
@@ -75,8 +80,8 @@ def _numbers(names, class_names):
                 several = ", ".join(f"{number} ({class_names[number]})" for number in sorted(found))
                 raise DataError(
                     f"The class {name!r} of the data has the name of several classes of the model: "
-                    f"{several}. Write their names in full, or pass the numbers of the classes, "
-                    "for images with --labels."
+                    f"{several}. Write their names in full, or use the numbers of the classes as "
+                    "their names."
                 )
             numbers[place] = min(found, default=None)
     return numbers

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from zoo.compat import higher_is_better
 from zoo.data.class_names import matched_classes, missing_classes
 from zoo.errors import UserError, check_choice
 from zoo.tasks.classifier import ImageClassifier
@@ -78,12 +79,15 @@ def logits_of(teacher, classes):
 
     def logits(images):
         images = tf.cast(images, tf.float32)
-        if tuple(images.shape[1:3]) != tuple(preprocessing.image_size):
+        size = preprocessing.image_size
+        if tuple(images.shape[1:3]) != tuple(size):
+            # The filter changes nothing in larger images, and TensorFlow has it for CPUs only.
+            shrinks = images.shape[1] > size[0] or images.shape[2] > size[1]
             images = tf.image.resize(
                 images,
-                preprocessing.image_size,
+                size,
                 preprocessing.interpolation,
-                antialias=preprocessing.antialias,
+                antialias=preprocessing.antialias and shrinks,
             )
             images = tf.clip_by_value(images, 0.0, 255.0)  # bicubic values may be outside
         predicted = teacher.model(preprocessing.normalize(images), training=False)
@@ -126,7 +130,7 @@ class DistillationLoss(keras.losses.Loss):
         loss: `keras.losses.Loss` of soft labels [B, K] and logits.
         kind: "hard" or "soft".
         temperature: τ of "soft".
-        weight: α, the share of the teacher.
+        weight: α, the share of the teacher; from 0 to 1.
 
     Input: labels and logits of the teacher [B, 2, K]; logits [B, K], or [B, 2, K] of a head for the
     labels and one for the teacher. With labels [B, K], as in validation, it is `loss`.
@@ -134,12 +138,17 @@ class DistillationLoss(keras.losses.Loss):
     Output: [B] from `call`.
 
     Raises:
-        ValueError: if `kind` is unknown.
+        ValueError: if `kind` is unknown, or a number is out of range.
     """
 
     def __init__(self, loss, kind="hard", temperature=1.0, weight=0.5):
         super().__init__(loss.name, loss.reduction, loss.dtype)
         check_choice("kind", kind, ("hard", "soft"))
+        if not (temperature > 0 and 0 <= weight <= 1):
+            raise ValueError(
+                "temperature must be above 0, and weight from 0 to 1. Received: "
+                f"temperature={temperature}, weight={weight}."
+            )
         self.loss = loss
         self.kind = kind
         self.temperature = temperature
@@ -189,7 +198,7 @@ def soft_loss(teacher, student, temperature):
 
 def student_accuracy(name="accuracy"):
     """Creates the accuracy of a student on labels [B, K], or [B, 2, K] of `with_teacher`."""
-    return keras.metrics.MeanMetricWrapper(_student_is_correct, name=name)
+    return higher_is_better(keras.metrics.MeanMetricWrapper(_student_is_correct, name=name))
 
 
 @keras.saving.register_keras_serializable("zoo")

@@ -93,7 +93,9 @@ def several_labels(label_smoothing=0.0):
     loss = keras.losses.BinaryCrossentropy(
         from_logits=True, label_smoothing=label_smoothing, reduction="mean_with_sample_weight"
     )
-    return loss, keras.metrics.MeanMetricWrapper(_are_correct, name="accuracy")
+    return loss, compat.higher_is_better(
+        keras.metrics.MeanMetricWrapper(_are_correct, name="accuracy")
+    )
 
 
 @keras.saving.register_keras_serializable("zoo")

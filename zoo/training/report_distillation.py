@@ -1,7 +1,9 @@
 """What a student of translation keeps of its teacher: scores, size and speed."""
 
+import math
 import time
 
+import tensorflow as tf
 from tqdm import tqdm
 
 from zoo.loading import load
@@ -37,13 +39,17 @@ def compared_with_teacher(folder, teacher, student, scores, data, bleu_tokenize=
             translations = system(sources, sentences=False, too_long=system.long_texts)
             scores[name] = translation_scores(translations, references, bleu_tokenize)
         result = {"bleu": scores[name]["bleu"], "chrf": scores[name]["chrf"]}
-        result["megabytes"] = sum(weight.numpy().nbytes for weight in system.model.weights) / 1e6
+        result["megabytes"] = sum(map(_bytes, system.model.weights)) / 1e6
         for size in _BATCHES:
             result[f"tokens_per_second_batch_{size}"] = _speed(
                 system, sources, size, student.target_tokenizer
             )
         results[name] = result
     return results
+
+
+def _bytes(weight):
+    return math.prod(weight.shape) * tf.as_dtype(weight.dtype).size
 
 
 def _speed(translator, sources, batch_size, tokenizer):

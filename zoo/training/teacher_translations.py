@@ -11,12 +11,16 @@ import math
 import os
 import pathlib
 
+import numpy as np
+from keras import ops
 from tqdm import tqdm
 
 from zoo.data.text_rows import clean, read_lines, unused
+from zoo.decoding.hypotheses import length_penalty
 from zoo.errors import UserError
 from zoo.files import as_path, locked
 from zoo.tasks.task import MODEL_FILE
+from zoo.tasks.text_to_text import TextToTextGenerator
 from zoo.tasks.translator import Translator
 from zoo.training.fine_tuning import load_weights
 
@@ -60,14 +64,18 @@ def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
         texts: list of str.
         path: file of the translations; see `translations`.
         name: of the model, for notes and the progress bar.
-        drop_worst: share of the translations to leave out, those with the lowest scores.
+        drop_worst: share of the translations to leave out, those with the lowest log-probability
+            per token.
 
     Returns:
         (pairs, notes): a list of (text, translation), and lines about what was left out.
     """
     found = translations(teacher, texts, path, name)
-    order = sorted(range(len(texts)), key=lambda index: found[index][1])
-    worst = {*order[: math.floor(drop_worst * len(texts))]}
+    worst = set()
+    if drop_worst:
+        log_probabilities = _per_token(teacher, found)
+        order = np.argsort(log_probabilities, kind="stable")
+        worst = {*order[: math.floor(drop_worst * len(texts))].tolist()}
     pairs = []
     for index, (text, (translation, _)) in enumerate(zip(texts, found)):
         translation = clean(translation)
@@ -77,6 +85,14 @@ def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
     return pairs, unused(len(texts) - len(pairs), reason)
 
 
+def _per_token(teacher, found):
+    """The log-probability per token of each translation; their scores favor short ones."""
+    tokens = teacher.target_tokenizer.encode([translation for translation, _ in found])
+    lengths = np.array([len(ids) + 1 for ids in tokens])  # with the end token
+    scores = np.array([score for _, score in found])
+    return scores * ops.convert_to_numpy(length_penalty(lengths, teacher.length_penalty)) / lengths
+
+
 def model_key(path):
     """What tells whether a model is the same: its files, or the name of a published one."""
     path = pathlib.Path(path)
@@ -84,9 +100,11 @@ def model_key(path):
         return [_checksum(path)]
     if not path.is_dir():
         return str(path)
-    if (path / MODEL_FILE).is_file():  # a run, whose other files are its report
-        return [_checksum(path / MODEL_FILE), _checksum(path / Translator.description_file)]
-    return [_checksum(file) for file in sorted(path.iterdir()) if file.is_file()]
+    files = [file for file in sorted(path.iterdir()) if file.is_file()]
+    if path / MODEL_FILE in files:  # a run, whose other files are its report
+        names = (MODEL_FILE, Translator.description_file, TextToTextGenerator.description_file)
+        files = [file for file in files if file.name in names]
+    return [_checksum(file) for file in files]
 
 
 def _checksum(path):
@@ -112,6 +130,9 @@ def translations(teacher, texts, path, name):
     with locked(path):
         found = _stored(path)
         missing = [text for text in dict.fromkeys(texts) if text not in found]
+        if not missing:
+            return [found[text] for text in texts]
+        print(f"Translating {len(missing):,} texts with {name}; translations: {path}")
         progress = tqdm(total=len(missing), desc=name, unit="text", disable=None)
         with open(path, "a", encoding="utf-8") as file, progress:
             for start in range(0, len(missing), _BLOCK):
@@ -137,12 +158,13 @@ def _stored(path):
         return {}
     content = path.read_bytes()
     complete = content[: content.rfind(b"\n") + 1]
-    os.truncate(path, len(complete))
+    if len(complete) < len(content):
+        os.truncate(path, len(complete))
     found = {}
     for number, line in enumerate(complete.splitlines(), start=1):
         try:
             text, translation, score = json.loads(line)
-        except ValueError:
+        except (TypeError, ValueError):
             raise UserError(
                 f"{path}, line {number} is no translation as zoo stores it. Delete the file: its "
                 "texts are translated again."
