@@ -1,11 +1,13 @@
 """Trains a small convolutional network on CIFAR-10 or your own small images.
 
-It is a teacher for `recipes/vit_cifar10.py --teacher`: on little data, convolutional networks are
-more accurate than Vision Transformers of the same size, and a Vision Transformer can learn from
-their predictions (docs/distillation.md). The network follows Jordan 2024, "94% on CIFAR-10 in 3.29
-Seconds on a Single GPU", section 3: its first layer, which is not trained, whitens the patches of
-an image (Page 2018, "How to Train Your ResNet", part 8). Batch normalization uses the images of
-each device, and of each part with `--accumulation`, separately, so the weights depend on both.
+It is a teacher for `recipes/vit_cifar10.py --teacher`: Vision Transformers learn more from a
+convolutional network than from a Transformer of the same accuracy (Touvron et al. 2020, "Training
+data-efficient image transformers & distillation through attention", section 5.2;
+docs/distillation.md). The stages of the network are those of Jordan 2024, "94% on CIFAR-10 in 3.29
+Seconds on a Single GPU", section 3, with Keras's initialization and global average pooling. Its
+first layer, which is not trained, whitens the patches of an image (Page 2018, "How to Train Your
+ResNet", part 8). Batch normalization uses the images of each device, and of each part with
+`--accumulation`, separately, so the weights depend on both.
 
     python recipes/cnn_cifar10.py --dataset digits               # built in, needs no network
     python recipes/cnn_cifar10.py                                # CIFAR-10 by TensorFlow Datasets

@@ -9,9 +9,11 @@ size for small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section
         --valid-source val.en --valid-target val.de --test-source test.en --test-target test.de
     python recipes/translate.py --dataset ted_hrlr_translate/pt_to_en      # TensorFlow Datasets
     python recipes/translate.py --weights opus-mt-en-es --tsv spa.txt      # fine-tunes this model
+    python recipes/translate.py --tsv spa.txt --teacher opus-mt-en-es --decoder ssru  # distillation
 
 With `--weights`, the tokenizers and the architecture are those of the weights, and the defaults are
-those of `FINE_TUNING` below.
+those of `FINE_TUNING` below. A small model learns more from the translations of a larger model, its
+teacher, than from those of people: docs/distillation.md.
 
 On two CPU cores: 97 % exact translations of the phrasebook in ten minutes; docs/translate.md has
 the results of other data.
@@ -97,13 +99,14 @@ class Config(RunSettings):
     """Models that translate from target to source: their translations of the training targets
     become further sources (back-translation)."""
     monolingual: str | None = None
-    """File of further sources for --teacher, one per line."""
+    """File of text in the source language for --teacher to translate, one sentence per line."""
     monolingual_target: str | None = None
-    """File of further targets for --reverse-teacher, one per line."""
+    """File of text in the target language for --reverse-teacher, one sentence per line."""
     keep_references: bool = False
     """Train on the targets of the data as well as on the translations of --teacher."""
     drop_worst: float = 0.0
-    """Share of the translations of each teacher to leave out, those with the lowest scores."""
+    """Share of the translations of each teacher to leave out, those with the lowest log-probability
+    per token."""
 
     tokenizer: TokenizerKind | None = "bpe"
     vocab_size: int | None = 10_000

@@ -338,14 +338,14 @@ class ImageSettings(RunSettings):
     """Stop after this many epochs without a lower validation loss, and use the weights of the best
     epoch; by default, training ends with the weights of the last epoch."""
     teacher: str | None = None
-    """A better classifier of the same classes, from which a small model also learns: a run,
-    published weights or their name."""
+    """A better classifier with the classes of the data, from which a small model also learns: a
+    run, published weights or their name (docs/distillation.md)."""
     distillation: Literal["hard", "soft"] = "hard"
     """Learn the class that the teacher predicts, or all of its probabilities."""
     temperature: float = 1.0
     """Temperature of --distillation soft: above 1, unlikely classes count more."""
     distillation_weight: float = 0.5
-    """Share of the teacher in the loss; the rest is that of the labels."""
+    """Weight of the loss of the teacher; that of the labels has the rest."""
 
     LIMITS = RunSettings.LIMITS | {
         "image_size": COUNT,
