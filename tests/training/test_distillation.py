@@ -4,6 +4,7 @@ Tolerance of losses: 1e-6, for sums of float32.
 """
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
@@ -180,8 +181,13 @@ def test_the_recipe(teacher_folder, tmp_path, capsys):
     model = zoo.load(tmp_path / "run").model
     assert model.num_class_tokens == 2
     other = tmp_path / "other"
-    classifier([str(digit) for digit in range(10)], size=12, channels=1, seed=1).save(other)
+    teacher = classifier([str(digit) for digit in range(10)], size=12, channels=1, seed=1)
+    teacher.settings = {"seed": 1}  # which held out other digits
+    teacher.save(other)
     vit_cifar10.main(dataclasses.replace(config, teacher=str(other), out=str(tmp_path / "second")))
+    assert "another --seed than 0" in capsys.readouterr().out
+    [note] = json.loads((tmp_path / "second" / "metrics.json").read_text())["notes"]
+    assert note.startswith(f"--teacher {other} may have been trained on data that are held out")
     taught_by_other = zoo.load(tmp_path / "second").model
     assert np.abs(model.weights[0] - taught_by_other.weights[0]).max() > 1e-3
 

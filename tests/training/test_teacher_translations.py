@@ -83,7 +83,7 @@ def pairs_of(teacher, tmp_path, monkeypatch):
     monkeypatch.setattr(sentence_pairs, "load_translator", lambda *_: teacher)
 
     def found(text=TEXT, **flags):
-        return with_teachers(text, translate.Config(tsv="x", **flags), tmp_path)
+        return with_teachers(text, translate.Config(**{"tsv": "x", **flags}), tmp_path)
 
     return found
 
@@ -118,6 +118,19 @@ def test_back_translation(teacher, pairs_of, tmp_path):
     assert without.notes[-1] == f"Not used, {reason}: 1."
     text = TEXT._replace(valid=[("z", expected[0][1].upper())])
     assert pairs_of(text, reverse_teacher=("a",)).train == TEXT.train[:3]
+
+
+def test_teachers_that_may_have_seen_held_out_pairs(pairs_of, teacher, monkeypatch):
+    monkeypatch.setattr(teacher, "settings", {"seed": 1})
+    both = {"teacher": ("a",), "reverse_teacher": ("b",)}
+    _, first, second = pairs_of(**both).notes
+    assert first.startswith("--teacher a may") and first.endswith("another --seed than 0.")
+    assert second.startswith("--reverse-teacher b may")
+    assert [note[:19] for note in pairs_of(seed=1, **both).notes[1:]] == ["--reverse-teacher b"]
+    files = dict.fromkeys(("source", "target", "valid_source", "valid_target"), "x")
+    files |= {"tsv": None, "test_source": "x", "test_target": "x"}
+    assert pairs_of(**both, **files).notes == ("a note",)
+    assert len(pairs_of(**both, **(files | {"valid_source": None})).notes) == 3
 
 
 def test_languages_of_a_reverse_teacher_are_reversed(teacher, pairs_of, monkeypatch):

@@ -110,6 +110,16 @@ def load_weights(path, flag="--weights", **options):
         raise UserError(f"{flag}: {error}") from None
 
 
+def other_split(flag, path, model, seed):
+    """Lines about a run with another seed than the one that decides which data are held out."""
+    if model.settings is None or model.settings.get("seed") == seed:
+        return ()
+    return (
+        f"{flag} {path} may have been trained on data that are held out here, as its run had "
+        f"another --seed than {seed}.",
+    )
+
+
 def head_layers(model):
     """Returns the heads of a `zoo.models.ViT`: one, or two with a distillation token."""
     return [head for head in (model.head, model.distillation_head) if head is not None]

@@ -21,6 +21,7 @@ from zoo.training.distillation import (
     student_accuracy,
     with_teacher,
 )
+from zoo.training.fine_tuning import other_split
 from zoo.training.losses import ClassWeighted, balanced_class_weights, several_labels
 from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint
@@ -94,18 +95,20 @@ def train_classifier(
     replicas = run.strategy.num_replicas_in_sync
     has_whole_groups = replicas == 1 or settings.batch_size % (replicas * GROUP_SIZE) == 0
     on_device = augment is not None and has_gpu() and has_whole_groups
-    notes = data.notes
 
     teacher = None
     if settings.teacher:
         with run.scope():
             teacher = load_teacher(settings.teacher, preprocessing.channels)
         teacher_classes, unsure = classes_of_teacher(teacher, class_names)
-        notes += unsure
+        notes = data.notes + unsure
+        if data.seed is not None:
+            notes += other_split("--teacher", settings.teacher, teacher, data.seed)
+        data = data._replace(notes=notes)
         if isinstance(classifier.model, ViT):
             classifier.model.separate_heads = True
     if run.is_chief:
-        for note in notes:
+        for note in data.notes:
             print(note)
 
     def batches(first_step):

@@ -10,6 +10,7 @@ from zoo.errors import UserError
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
+from zoo.training.fine_tuning import other_split
 from zoo.training.run_folder import fingerprint
 from zoo.training.teacher_translations import (
     folded,
@@ -17,6 +18,11 @@ from zoo.training.teacher_translations import (
     model_key,
     read_monolingual,
     translated_pairs,
+)
+
+_REVERSE_SPLIT = (
+    "--reverse-teacher {} may have been trained on pairs that are held out here, as its sources, the "
+    "targets here, decided which pairs it held out. Pass validation and test pairs as files."
 )
 
 
@@ -128,7 +134,7 @@ def with_teachers(text, settings, folder):
 
     # 3. Their translations.
     pairs = []
-    notes = text.notes
+    notes = text.notes + _split_notes(settings, teachers, reverse_teachers)
 
     def translated(teacher, path, codes, texts):
         texts = [*dict.fromkeys(texts)]
@@ -158,6 +164,20 @@ def with_teachers(text, settings, folder):
     if not pairs:
         raise UserError(f"The teachers leave no training pairs. {' '.join(notes)}")
     return text._replace(train=[*dict.fromkeys(pairs)], notes=notes)
+
+
+def _split_notes(settings, teachers, reverse_teachers):
+    """Lines about runs that may have been trained on pairs that `--seed` holds out here."""
+    are_files = settings.source and settings.valid_source and settings.test_source
+    if are_files or settings.dataset not in (None, "phrasebook"):
+        return ()
+    notes = []
+    for teacher, path in zip(teachers, settings.teacher):
+        notes += other_split("--teacher", path, teacher, settings.seed)
+    for teacher, path in zip(reverse_teachers, settings.reverse_teacher):
+        if teacher.settings is not None:
+            notes.append(_REVERSE_SPLIT.format(path))
+    return tuple(notes)
 
 
 def read_pairs(settings):
