@@ -21,8 +21,8 @@ from zoo.training.teacher_translations import (
 )
 
 _REVERSE_SPLIT = (
-    "--reverse-teacher {} may have been trained on pairs that are held out here, as its sources, the "
-    "targets here, decided which pairs it held out. Pass validation and test pairs as files."
+    "--reverse-teacher {} may have been trained on pairs that are held out here, as its sources, "
+    "the targets here, decided which pairs it held out. Pass validation and test pairs as files."
 )
 
 
