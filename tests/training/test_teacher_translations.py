@@ -161,13 +161,15 @@ def test_teachers_that_translate_nothing(teacher, pairs_of, monkeypatch):
         pairs_of(teacher=("a",))
 
 
-def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch):
+@pytest.mark.parametrize("offset", [5.0, 0.0])
+def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch, offset):
     """They have the lowest log-probability per token; the score alone would choose a long one."""
+    monkeypatch.setattr(teacher, "length_offset", offset)
     translations = ["The cat.", "The cat, the dog and the mat, and the cat.", "The dog sat."]
     per_token = [-1.0, -0.8, -0.9]
     lengths = [len(ids) + 1 for ids in teacher.target_tokenizer.encode(translations)]
     scores = [
-        mean * length / ((5 + length) / 6) ** teacher.length_penalty
+        mean * length / ((offset + length) / (offset + 1)) ** teacher.length_penalty
         for mean, length in zip(per_token, lengths)
     ]
     assert np.argmin(scores) == 1

@@ -90,7 +90,8 @@ def _per_token(teacher, found):
     tokens = teacher.target_tokenizer.encode([translation for translation, _ in found])
     lengths = np.array([len(ids) + 1 for ids in tokens])  # with the end token
     scores = np.array([score for _, score in found])
-    return scores * ops.convert_to_numpy(length_penalty(lengths, teacher.length_penalty)) / lengths
+    penalty = length_penalty(lengths, teacher.length_penalty, teacher.length_offset)
+    return scores * ops.convert_to_numpy(penalty) / lengths
 
 
 def model_key(path):
