@@ -5,6 +5,7 @@ A block of Python code is followed by its output, if it prints any, in a block o
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import pathlib
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 from tests import contracts
+from tests.models import test_contracts
 from zoo.checkpoints.formats import registry
 from zoo.models import Transformer
 
@@ -106,13 +108,21 @@ def test_the_whole_model_gives_the_logits_of_the_steps(pages):
     np.testing.assert_allclose(logits, steps, atol=1e-5)  # float32
 
 
-def test_the_new_model_keeps_the_contracts(pages):
+def test_the_new_model_keeps_the_contracts(pages, tmp_path):
     _, namespace, _ = pages["adding_a_model"]
     case = namespace["case"]
     contracts.check_config_is_complete(case)
     contracts.check_subclass_config(case)
     contracts.check_paths(case)
     contracts.check_dropout_acts_in_fit(case)
+    without_remat = case._replace(make=functools.partial(case.make, remat=False))
+    with pytest.raises(AssertionError, match="tokens/output_projection/bias"):
+        contracts.check_every_weight_learns(without_remat)
+    contracts.check_all_is_built(without_remat)
+    contracts.check_save_load_save(case, tmp_path)
+    test_contracts.test_a_subclass_with_arguments_by_name_only(case, tmp_path)
+    test_contracts.test_export_of_a_model_that_was_never_called(case, tmp_path)
+    test_contracts.test_remat_may_be_set_later(case)
 
 
 @pytest.mark.parametrize(
