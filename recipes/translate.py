@@ -8,8 +8,8 @@ size for small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section
     python recipes/translate.py --source train.en --target train.de \\
         --valid-source val.en --valid-target val.de --test-source test.en --test-target test.de
     python recipes/translate.py --dataset ted_hrlr_translate/pt_to_en      # TensorFlow Datasets
-    python recipes/translate.py --weights opus-mt-en-es --tsv spa.txt      # fine-tunes this model
-    python recipes/translate.py --tsv spa.txt --teacher opus-mt-en-es --decoder ssru  # distillation
+    python recipes/translate.py --weights hf://Helsinki-NLP/opus-mt-en-es --tsv my.tsv  # fine-tunes
+    python recipes/translate.py --tsv my.tsv --teacher hf://Helsinki-NLP/opus-mt-en-es    # distills
 
 With `--weights`, the tokenizers and the architecture are those of the weights, and the defaults are
 those of `FINE_TUNING` below. A small model learns more from the translations of a larger model, its
