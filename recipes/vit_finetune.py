@@ -4,11 +4,11 @@ The defaults follow Dosovitskiy et al. 2020, "An Image is Worth 16x16 Words", ap
 the code of google-research/vision_transformer; `--preset` selects another of its schedules, or
 MAE's.
 
-    python recipes/vit_finetune.py --weights hf://facebook/deit-tiny-patch16-224 --data-dir images
+    python recipes/vit_finetune.py --weights hf://facebook/deit-tiny-patch16-224 --data-dir my
     python recipes/vit_finetune.py --weights B_16.npz --dataset oxford_iiit_pet --image-size 384
     python recipes/vit_finetune.py --weights runs/vit_cifar10 --dataset digits --batch-size 64
-    python recipes/vit_finetune.py --weights hf://facebook/dinov2-base --data-dir images --lora-rank 8
-    python recipes/vit_finetune.py --weights mae_base.pth --data-dir my_images --preset mae
+    python recipes/vit_finetune.py --weights hf://facebook/dinov2-base --data-dir my --lora-rank 8
+    python recipes/vit_finetune.py --weights mae_base.pth --data-dir my --preset mae
 
 On two CPU cores: 98.9 % of the digits in three minutes, from a run of CIFAR-10 and 1,000 images.
 """
