@@ -95,9 +95,15 @@ def main(config):
     train = plain_text.concatenated_tokens(tokenizer, train_texts, EOS_ID)
     valid = plain_text.concatenated_tokens(tokenizer, valid_texts, EOS_ID)
     steps = plain_text.steps_per_epoch(train, config.batch_size, config.max_length)
+    total_steps = config.epochs * steps
+    warmup_steps = config.warmup_steps
+    if warmup_steps >= total_steps:  # the learning rate would not decay
+        warmup_steps = total_steps // 10
+        if run.is_chief:
+            print(f"Warmup: {warmup_steps:,} steps, a tenth of all {total_steps:,}.")
     with run.scope():
         model = build_model(config, tokenizer.vocab_size)
-        rate = warmup_cosine(config.learning_rate, config.epochs * steps, config.warmup_steps)
+        rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
         optimizer = adamw(rate, config.weight_decay, config.clip_norm)
         accuracy = token_accuracy()
 

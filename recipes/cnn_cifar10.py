@@ -16,6 +16,7 @@ ResNet", part 8). Batch normalization uses the images of each device, and of eac
 """
 
 import dataclasses
+import math
 
 from zoo.training.recipe import run_recipe  # first: it silences TensorFlow's start-up messages
 
@@ -143,8 +144,9 @@ def initialize_whitening(layer, images):
     size = layer.kernel_size[0]
     patches = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(1, 2))
     patches = np.moveaxis(patches, 3, -1)  # [N, rows, columns, size, size, C]
+    stride = math.ceil((np.prod(patches.shape[:3]) / 1_000_000) ** 0.5)
+    patches = patches[:, ::stride, ::stride]  # of large images, some are enough
     patches = patches.reshape(-1, np.prod(patches.shape[3:]))
-    patches = patches[:: max(1, len(patches) // 1_000_000)]  # of large images, some are enough
     values, vectors = np.linalg.eigh(np.cov(patches, rowvar=False))
     filters = vectors / np.sqrt(values + 5e-4)  # as in the source, for those without variance
     filters = np.concatenate([filters, -filters], axis=1)

@@ -38,7 +38,7 @@ from zoo.training.losses import (
     balanced_class_weights,
     several_labels,
 )
-from zoo.training.optimizers import adamw, warmup_cosine
+from zoo.training.optimizers import adamw, momentum_of_average, warmup_cosine
 from zoo.training.report import finish_text_classifier
 from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint
@@ -87,7 +87,7 @@ class Config(RunSettings):
     weight_decay: float = 0.01  # as BERT, appendix A.2
     clip_norm: float = 1.0
     label_smoothing: float = 0.0
-    ema_momentum: float = 0.99  # the mean of about 100 steps
+    ema_momentum: float = 0.99  # the mean of about 100 steps; less in short runs
     class_weights: Literal["balanced"] | None = None
     """Balanced: the loss of a text has the weight n / (classes · texts of its class)."""
 
@@ -301,7 +301,8 @@ def build_model(config, vocab_size, num_classes):
 def build_optimizer(config, total_steps):
     warmup_steps = round(config.warmup_fraction * total_steps)
     rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
-    return adamw(rate, config.weight_decay, config.clip_norm, config.ema_momentum)
+    momentum = momentum_of_average(config.ema_momentum, total_steps)
+    return adamw(rate, config.weight_decay, config.clip_norm, momentum)
 
 
 if __name__ == "__main__":

@@ -35,14 +35,14 @@ from zoo.tasks.translator import Translator
 from zoo.text.layout import has_letter
 from zoo.text.saved_tokenizers import checksum
 from zoo.training.callbacks import AverageCheckpoints
-from zoo.training.fine_tuning import pretrained_translator
+from zoo.training.fine_tuning import other_split, pretrained_translator
 from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
 from zoo.training.optimizers import WarmupInverseSquareRoot, muon
 from zoo.training.report import finish_translator
 from zoo.training.report_translation_scores import bleu_tokenizer
 from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint
-from zoo.training.sentence_pairs import load_pairs
+from zoo.training.sentence_pairs import held_out_by_seed, load_pairs
 from zoo.training.settings import (
     AMOUNT,
     COUNT,
@@ -403,6 +403,12 @@ def pretrained(config, run):
         (translator.source_tokenizer, translator.target_tokenizer),
         translator.special_tokens,
     )
+    if held_out_by_seed(config):
+        notes = other_split("--weights", config.weights, translator, config.seed)
+        data = data._replace(notes=(*data.notes, *notes))
+        if run.is_chief:
+            for note in notes:
+                print(note)
     return translator, data
 
 
@@ -426,7 +432,10 @@ def run_identity(config, translator, data):
         "data": f"{pairs}, test pairs {fingerprint(data.test)}",
     }
     if config.weights:
-        result["model of weights"] = fingerprint(translator.model, translator.description())
+        description = translator.description()
+        for name in ("beam_size", "length_penalty"):  # which may change
+            del description[name]
+        result["model of weights"] = fingerprint(translator.model, description)
     return result
 
 

@@ -24,10 +24,10 @@ from zoo.data.image_batches import steps_per_epoch
 from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
-from zoo.training.callbacks import PatchDropoutRates
+from zoo.training.callbacks import PatchDropoutRates, set_patch_dropout
 from zoo.training.image_run import load_images, objective, train_classifier
 from zoo.training.mimetic import initialize_mimetic
-from zoo.training.optimizers import adamw, muon, warmup_cosine
+from zoo.training.optimizers import adamw, momentum_of_average, muon, warmup_cosine
 from zoo.training.run import Run
 from zoo.training.settings import (
     COUNT,
@@ -79,7 +79,7 @@ class Config(ImageSettings):
     warmup_fraction: float = 0.1  # of the steps; then cosine decay to zero
     weight_decay: float = 0.05  # of kernels only, times the learning rate
     clip_norm: float = 1.0  # maximum norm of all gradients together
-    ema_momentum: float = 0.999  # the mean of about 1,000 steps, 2.6 epochs
+    ema_momentum: float = 0.999  # the mean of about 1,000 steps, 2.6 epochs; less in short runs
 
     label_smoothing: float = 0.1  # share of a label spread over all classes
     crop_padding: int = 4  # pixels
@@ -185,7 +185,7 @@ def build_model(config, data):
         ff_dim=config.ff_dim,
         dropout=config.dropout,
         stochastic_depth=config.stochastic_depth,
-        patch_dropout=max(config.patch_dropout),  # `PatchDropoutRates` sets the rate of each epoch
+        patch_dropout=max(config.patch_dropout),  # above 0 if any is: then there is such a layer
         pool=config.pool,
         num_class_tokens=2 if config.distillation_token else None,
         num_registers=config.num_registers,
@@ -194,15 +194,18 @@ def build_model(config, data):
     )
     if config.initialization == "mimetic":
         initialize_mimetic(model, config.seed)
+    # `--accumulation auto` is tried with the most patches; `PatchDropoutRates` sets the rates.
+    set_patch_dropout(model, min(config.patch_dropout))
     return model
 
 
 def build_optimizer(config, model, total_steps):
     warmup_steps = round(config.warmup_fraction * total_steps)
     rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
+    momentum = momentum_of_average(config.ema_momentum, total_steps)
     if config.optimizer == "muon":
-        return muon(model, rate, config.weight_decay, config.clip_norm, config.ema_momentum)
-    return adamw(rate, config.weight_decay, config.clip_norm, config.ema_momentum)
+        return muon(model, rate, config.weight_decay, config.clip_norm, momentum)
+    return adamw(rate, config.weight_decay, config.clip_norm, momentum)
 
 
 def build_augmentation(config):

@@ -92,6 +92,11 @@ class Config(ImageSettings):
     def __post_init__(self):
         super().__post_init__()
         self.check_divides("eval_steps", "steps")
+        if self.warmup_steps >= self.steps:
+            raise UserError(
+                f"--warmup-steps must be less than --steps, so that the learning rate decays. "
+                f"Received: {self.warmup_steps} and {self.steps}."
+            )
         if self.freeze and self.lora_rank:
             raise UserError("Pass either --freeze or --lora-rank, not both.")
         if self.from_scratch and (self.freeze or self.lora_rank):

@@ -197,3 +197,8 @@ def test_the_device_augments_as_the_cpu_does(workers, replicas):
     parts = [later.on_device(inputs, labels) for inputs, labels, _ in shares]
     for found, known in zip(zip(*parts), whole):
         np.testing.assert_array_equal(np.concatenate(found), known)
+
+
+def test_all_seeds_that_settings_allow():
+    for seed, stored in ((0, 0), (7, 7), (2**31, -(2**31)), (2**32 - 1, -1)):
+        assert image_batches._seed(seed, 3).numpy().tolist() == [stored, 3]

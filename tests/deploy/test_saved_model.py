@@ -173,7 +173,7 @@ def test_a_huge_text_is_refused_before_it_is_split(translate, sentences):
 def test_texts_can_be_translated_as_they_are(tmp_path):
     """An option of the export. XLA compiles one of its graphs, unlike those of other tests."""
     small = small_translator(num_layers=1, max_length=16)  # one width to compile for
-    texts = ["a.  b.\n c.", "the cat", " ", "---", "12:30", "$ 5."]
+    texts = ["a.  b.\n c.", "", "the cat", " ", "---", "12:30", "$ 5."]
     small.save(tmp_path / "run")
     folders = [str(tmp_path / "run"), str(tmp_path / "whole")]
     assert main(["export", *folders, "--beam-size", "1", "--no-sentences"]) == 0

@@ -53,6 +53,32 @@ def test_preprocess_is_what_the_model_takes(classifier, folder):
     assert classifier.preprocess([]).shape == (0, 8, 8, 3)
 
 
+def test_the_command_crops_images_once(classifier, folder, tmp_path, capsys):
+    images = ImagePreprocessing((8, 8), 3, (0.5,) * 3, (0.2,) * 3, resize=12)
+    other = ImageClassifier(classifier.model, images, classifier.class_names)
+    other.save(tmp_path)
+    path = folder / "images" / "0.png"
+    assert main(["classify", str(tmp_path), str(path), "--top-k", "3"]) == 0
+    [answer] = other([path], top_k=3)
+    words = [f"{name} {share:.1%}" for name, share in answer]
+    assert capsys.readouterr().out.strip().split("\t")[1:] == words
+    cropped_twice = other.probabilities([images.read(path)])
+    assert np.abs(cropped_twice - other.probabilities([path])).max() > 1e-3  # it would show
+
+
+def test_a_task_that_is_saved_over_another_kind_of_task(classifier, tmp_path):
+    classifier.save(tmp_path)
+    small_text_classifier().save(tmp_path)
+    assert type(zoo.load(tmp_path)).__name__ == "TextClassifier"
+    classifier.save(tmp_path)
+    assert type(zoo.load(tmp_path)) is ImageClassifier
+
+
+def test_class_names_may_be_numbers(classifier):
+    numbers = ImageClassifier(classifier.model, PREPROCESSING, np.arange(3))
+    assert numbers.class_names == ["0", "1", "2"]
+
+
 def test_any_keras_model_of_images_is_a_classifier(tmp_path):
     """Its classes are counted by its output."""
     keras.utils.set_random_seed(0)
@@ -168,6 +194,9 @@ def test_bad_thresholds(several, threshold, message):
 def test_bad_problems(classifier, problem):
     with pytest.raises(TaskError, match="problem must be one of .'single_label', 'multi_label'.*"):
         ImageClassifier(classifier.model, PREPROCESSING, classifier.class_names, problem)
+    with pytest.raises(TaskError, match="problem must be one of"):
+        classifier.problem = problem
+    assert classifier.problem == "single_label"
 
 
 def test_bad_calls(classifier, folder, tmp_path):

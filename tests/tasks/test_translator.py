@@ -106,6 +106,12 @@ def test_signs_that_are_no_tokens_keep_their_places(translator, monkeypatch):
         ["", "the dog", ""],
     ]
     assert rows[0] == rows[2] and len(rows) == 3
+    # Signs are kept alone: numbers are translated without `keep_numbers`.
+    [layout], _ = encode_parts(tokenizer, ["★ 25"], 30, EOS_ID, "error", True, False, True)
+    assert layout == ["★ ", "25", ""]
+    # Many characters that are few tokens fit, where parts are tokenized to tell.
+    wide = ["the dog" + " " * 10_000 + "a cat"]
+    assert len(encode_parts(tokenizer, wide, 30, EOS_ID, "split", True)[1]) == 1
 
 
 def test_sampling_depends_on_the_seed_and_not_on_the_neighbors(translator):

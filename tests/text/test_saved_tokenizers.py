@@ -26,12 +26,14 @@ TOKENIZERS = {
     "published": SentencePieceTokenizer(
         TRAINED.model, _VOCAB, 5, ("<lang>",), len(_VOCAB), (0,), language_prefixes=True
     ),
+    "more ids": SentencePieceTokenizer(TRAINED.model, vocab_size=403),
     "gpt2": byte_level_bpe(_BYTES, [("t", "h"), ("th", "e")], ["<|end|>"]),
     "bart": byte_level_bpe(_BYTES, [("t", "h"), ("th", "e")], ["<|end|>"]).with_prefix(258),
     "bert": wordpiece(_WORDS, ["[UNK]", "[SEP]"], lowercase=False),
 }
 FILES = {"trained": ["a.spm"], "published": ["a.spm", "a.json"]}
 FILES["trained, prefix"] = FILES["published"]
+FILES["more ids"] = FILES["published"]
 FILES["bart"] = ["a.tokenizer.json", "a.json"]
 
 
@@ -68,7 +70,7 @@ def test_the_checksum_is_of_all_that_a_tokenizer_does():
         wordpiece(_WORDS, ["[UNK]", "[SEP]"]),
         *TOKENIZERS.values(),
     ]
-    assert len({checksum(other) for other in others}) == 9
+    assert len({checksum(other) for other in others}) == 10
     assert checksum(TRAINED, others[0]) != checksum(others[0], TRAINED)
 
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 from sklearn.utils.class_weight import compute_class_weight
 
 from zoo.data.worker_batches import ShareWeights
@@ -153,6 +154,23 @@ def test_a_loss_with_class_weights_is_that_of_keras_with_weights_of_examples(sof
     # float32, sums of nine terms
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Ones(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return ops.ones(y_true.shape[:1])
+
+
+def test_class_weights_are_those_of_the_labels_before_smoothing():
+    """Also of mixed labels, and of labels that are not smoothed, as in validation."""
+    class_weights = np.array([0.5, 2.0, 30.0], "float32")
+    plain = np.array([[1, 0, 0], [0, 0, 1], [0.25, 0.75, 0]], "float32")
+    smoothed = 0.9 * plain + 0.1 / 3
+    loss = ClassWeighted(Ones(), class_weights, label_smoothing=0.1)
+    expected = plain @ class_weights
+    np.testing.assert_allclose(loss.call(smoothed, plain), expected, rtol=1e-5)
+    np.testing.assert_allclose(loss.call(plain[:2], plain[:2]), expected[:2], rtol=1e-5)
 
 
 # --- shares of an update -------------------------------------------------------------------------

@@ -9,7 +9,15 @@ import pytest
 import zoo
 from tests.test_recipes import recipe
 from zoo.models import Transformer
-from zoo.training.optimizers import SGD, Muon, WarmupInverseSquareRoot, adamw, muon, warmup_cosine
+from zoo.training.optimizers import (
+    SGD,
+    Muon,
+    WarmupInverseSquareRoot,
+    adamw,
+    momentum_of_average,
+    muon,
+    warmup_cosine,
+)
 
 SMALL = {"input_shape": (8, 8, 3), "num_classes": 3, "patch_size": 4, "num_registers": 1}
 SMALL |= {"embed_dim": 8, "num_heads": 2, "num_layers": 1, "layer_scale": 0.1}
@@ -153,3 +161,10 @@ def test_the_kernel_of_a_convolution_is_trained_as_a_matrix():
     np.testing.assert_array_equal(results["convolution"], results["matrix"])
     changed = np.abs(results["excluded"] - start)  # AdamW's first step: the sign
     np.testing.assert_allclose(changed, 0.1, rtol=1e-2)
+
+
+def test_the_share_of_initial_weights_in_averages():
+    for steps in (1, 9, 30, 700, 39_000):
+        momentum = momentum_of_average(0.999, steps)
+        assert 0 <= momentum <= 0.999 and momentum**steps < 5e-5
+    assert momentum_of_average(0.999, 39_000) == 0.999

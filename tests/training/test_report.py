@@ -1,6 +1,7 @@
 """The report of a run: scores and pictures."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from sklearn.metrics import (
 )
 
 import zoo
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import UserError
+from zoo.models.attention_rollout import attention_rollout
+from zoo.tasks.classifier import ImageClassifier
 from zoo.tasks.translator import Translator
 from zoo.text.sentencepiece import train_tokenizer
-from zoo.training import pictures
+from zoo.training import pictures, report
 from zoo.training.report import _draw_alignment
 from zoo.training.report_scores import class_scores, epoch_scores, label_scores
 from zoo.training.report_translation_scores import bleu_tokenizer, translation_scores
@@ -120,6 +124,27 @@ def test_a_tokenizer_of_bleu_that_cannot_be_used(monkeypatch):
         bleu_tokenizer([], "ja-mecab")
     with pytest.raises(UserError, match="tokenizer words: sacrebleu has none, zh, 13a"):
         bleu_tokenizer([], "words")
+
+
+def test_the_picture_of_attention_is_of_the_images_as_tested(monkeypatch, tmp_path):
+    """Where images are resized before the crop, they are not cropped again."""
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3), np.uint8)
+    model = zoo.vit(
+        input_shape=(8, 8, 3), num_classes=3, patch_size=4, embed_dim=8, num_heads=2, num_layers=2
+    )
+    preprocessing = ImagePreprocessing((8, 8), 3, (0.5,) * 3, (0.2,) * 3, resize=12)
+    classifier = ImageClassifier(model, preprocessing, ["a", "b", "c"])
+    model.head.kernel.assign(np.random.default_rng(1).normal(size=(8, 3)))
+    images = SimpleNamespace(pixels=pixels, labels=np.array([0, 2]))
+    drawn = []
+    monkeypatch.setattr(report, "sample", lambda *_: images)
+    monkeypatch.setattr(report.pictures, "attention", lambda *given: drawn.extend(given))
+    report._draw_attention_maps(classifier, images, tmp_path / "attention.png")
+    inputs = preprocessing.normalize(pixels).numpy()
+    np.testing.assert_allclose(drawn[1], attention_rollout(model, inputs), atol=1e-5)  # float32
+    shares = [share for [(_, share)] in drawn[2]]
+    np.testing.assert_allclose(shares, classifier.outputs(inputs).max(axis=1), atol=1e-6)
+    assert drawn[3] == [["a"], ["c"]]
 
 
 @pytest.mark.parametrize("max_length", [4, 12])

@@ -77,7 +77,8 @@ def _classify_images(classifier, items, top_k, threshold):
                 failed += 1
                 print(f"error: {error}", file=sys.stderr)
         names = [printable(path) for path in readable]
-        _print_classes(names, classifier(images, top_k, threshold))
+        inputs = classifier.normalized(images)  # which are resized and cropped already
+        _print_classes(names, classifier.classes_of_inputs(inputs, top_k, threshold))
     if not failed:
         return 0
     print(f"{failed} of {len(paths)} images could not be classified.", file=sys.stderr)

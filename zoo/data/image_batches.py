@@ -206,6 +206,7 @@ class _WorkerRows:
 
 
 def _seed(seed, step):
+    seed = np.uint32(seed).astype(np.int32)  # the same bits
     return tf.stack([seed, tf.cast(step, tf.int32)])
 
 

@@ -114,7 +114,7 @@ def subfolder(folder, names):
     """
     if not os.path.isdir(folder):
         return None
-    folders = _shown(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    _, folders, _ = next(_walk(folder))
     classes = [name for name in folders if _has_images_alone(os.path.join(folder, name))]
     if any(name.lower() not in TRAIN + TEST for name in classes):
         folders = [name for name in folders if name not in classes]
@@ -129,10 +129,8 @@ def subfolder(folder, names):
 
 def _has_images_alone(folder):
     """Whether a folder has images, and no folders."""
-    with os.scandir(folder) as entries:
-        entries = [entry for entry in entries if _shown([entry.name])]
-    has_images = any(entry.name.lower().endswith(SUFFIXES) for entry in entries)
-    return has_images and not any(entry.is_dir() for entry in entries)
+    _, folders, names = next(_walk(folder))
+    return not folders and any(name.lower().endswith(SUFFIXES) for name in names)
 
 
 def class_parent(folder):
@@ -145,6 +143,7 @@ def class_parent(folder):
     found = subfolder(folder, TRAIN)
     if found or subfolder(folder, TEST):
         return found
+    # Not deeper: the downloads in a folder of TensorFlow Datasets may be images.
     names = (path.name.lower() for path in pathlib.Path(folder).glob("[!.]*/*"))
     return folder if any(name.endswith(SUFFIXES) for name in names) else None
 

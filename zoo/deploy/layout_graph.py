@@ -75,6 +75,8 @@ def join_parts(layout, counts, translations, scores, errors):
 def _between(layout, translations):
     """(indices, fields) between two translations; see `zoo.text.layout.join_sentences`."""
     is_adjacent = layout.places[1:] - layout.places[:-1] == 2  # [M - 1]
+    owners = tf.gather(layout.texts, layout.places)
+    is_adjacent &= owners[1:] == owners[:-1]  # and in the same text
     places = tf.boolean_mask(layout.places[1:] - 1, is_adjacent)
     before = tf.boolean_mask(translations[:-1], is_adjacent)  # [places, N]
     after = tf.boolean_mask(translations[1:], is_adjacent)  # [places, N]

@@ -43,8 +43,11 @@ class ImageTask(Task):
     def preprocess(self, images):
         """Preprocesses images, see `__call__`, for the model: float32 [B, H, W, C]."""
         self._check_list(images)
-        pixels = [self.preprocessing.read(image) for image in images]
-        if not pixels:
+        return self.normalized([self.preprocessing.read(image) for image in images])
+
+    def normalized(self, pixels):
+        """Normalizes images that `preprocessing.read` returned: float32 [B, H, W, C]."""
+        if not len(pixels):
             return np.zeros((0, *self.image_shape), np.float32)
         return self.preprocessing.normalize(np.stack(pixels)).numpy()
 
@@ -153,6 +156,8 @@ class Classifier:
 
     @problem.setter
     def problem(self, problem):
+        if problem not in (*PROBLEMS,):
+            raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {problem!r}.")
         self._problem = problem
         self.engine = None  # it computes the probabilities of the old problem
 
@@ -161,8 +166,6 @@ class Classifier:
         return len(self.class_names)
 
     def check_model(self, model):
-        if self.problem not in (*PROBLEMS,):
-            raise TaskError(f"problem must be one of {(*PROBLEMS,)}. Received: {self.problem!r}.")
         num_classes = getattr(model, "num_classes", None) or model.output_shape[-1]
         if num_classes != len(self.class_names):
             raise TaskError(
@@ -214,7 +217,7 @@ def _as_list(class_names):
             "class_names must be a list, in the order of the logits. "
             f"Received: class_names={class_names!r}."
         )
-    return list(class_names)
+    return [str(name) for name in class_names]  # they may be numbers
 
 
 class ImageClassifier(Classifier, ImageTask):
@@ -267,6 +270,11 @@ class ImageClassifier(Classifier, ImageTask):
     def probabilities(self, images):
         """The probability of each class for each image: float32 [B, classes]."""
         return self.outputs_of_images(images)
+
+    def classes_of_inputs(self, inputs, top_k=None, threshold=None):
+        """As `__call__`, for images that are preprocessed: float32 [B, H, W, C]."""
+        max_classes, thresholds = self._limits(top_k, threshold)
+        return self._answers(self.outputs(inputs), max_classes, thresholds)
 
 
 class TextClassifier(Classifier, EncodedTextTask):

@@ -33,6 +33,12 @@ MAX_FUNCTIONS = 32
 _lock = threading.Lock()
 
 
+def _subclasses(kind):
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
 class Task:
     """Base class of tasks, which can be called, saved and loaded.
 
@@ -106,16 +112,19 @@ class Task:
 
     def save(self, folder):
         """Saves the model, the tokenizers and the description to a folder."""
+        description = self.description()
+        if self.settings is not None:
+            description["settings"] = self.settings
+        text = json.dumps(description, indent=2)
         folder = as_new_path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save(folder / MODEL_FILE, include_optimizer=False)
         for attribute, name in self.tokenizer_names.items():
             save_tokenizer(getattr(self, attribute), folder, name)
-        description = self.description()
-        if self.settings is not None:
-            description["settings"] = self.settings
-        text = json.dumps(description, indent=2)
         (folder / self.description_file).write_text(text + "\n")
+        for other in _subclasses(Task):  # of another kind of task that was there
+            if other.description_file not in (None, self.description_file):
+                (folder / other.description_file).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder, **arguments):

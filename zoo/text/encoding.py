@@ -15,7 +15,16 @@ from zoo.text.tokenizer import as_texts
 _MAX_CHARACTERS = 2**23  # of a text that is split: as many as in four long novels
 
 
-def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shorten it."):
+def encode(
+    tokenizer,
+    texts,
+    limit,
+    end,
+    prefix=(),
+    name="Text {}",
+    advice="Shorten it.",
+    are_short=False,
+):
     """Tokenizes texts, and adds control ids.
 
     Args:
@@ -26,6 +35,7 @@ def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shor
         prefix: ids that are added at the beginning of each text, such as the start token.
         name: name of a text in error messages; "{}" is its index.
         advice: advice in error messages.
+        are_short: whether the number of characters is not checked, see below.
 
     Returns:
         list of ids for each text.
@@ -42,8 +52,10 @@ def encode(tokenizer, texts, limit, end, prefix=(), name="Text {}", advice="Shor
                 f"{limit} tokens. {advice} It begins: {texts[index][:60]!r}."
             )
 
-    for index, text in enumerate(as_texts(texts)):
-        check(index, text, limit * tokenizer.longest_token, "characters")
+    texts = as_texts(texts)
+    if not are_short:
+        for index, text in enumerate(texts):
+            check(index, text, limit * tokenizer.longest_token, "characters")
     rows = [[*prefix, *ids, end] for ids in tokenizer.encode(texts)]
     for index, row in enumerate(rows):
         check(index, row, limit, "tokens")
@@ -82,7 +94,12 @@ def _around_signs(tokenizer, fields):
     one = f"(?:{'|'.join(map(re.escape, signs))})[\\u200d\\ufe0e\\ufe0f]*"
     split = fields[:1]
     for part, between in zip(fields[1::2], fields[2::2]):
-        split += [*re.split(rf"(\s*{one}(?:\s*{one})*\s*)", part), between]
+        pieces = re.split(rf"(\s*{one}(?:\s*{one})*\s*)", part)  # texts and signs in turns
+        for text, sign in zip(pieces[::2], [*pieces[1::2], between]):
+            if text:
+                split += [text, sign]
+            else:  # before a sign at the beginning, or after one at the end
+                split[-1] += sign
     return split
 
 
@@ -128,7 +145,7 @@ def encode_parts(
             fields = [""]
         if keep_signs:
             fields = _around_signs(tokenizer, fields)
-        if keep_numbers or keep_signs:
+        if keep_numbers:
             fields = without_numbers(fields)
         if too_long == "split":
             fields = split_long(fields, functools.partial(_fits, tokenizer, limit, code))
@@ -143,6 +160,7 @@ def encode_parts(
         end,
         name="A sentence" if sentences else "A text",
         advice='Shorten it, or pass too_long="split" or "truncate".',
+        are_short=too_long == "split",  # as parts, which have been tokenized
     )
     return layouts, [truncated(row, limit) for row in rows]
 

@@ -26,7 +26,8 @@ def save_tokenizer(tokenizer, folder, name):
         has_table = bool(tokenizer.prefix)
     else:
         files = {"spm": table.pop("model")}
-        has_table = tokenizer.vocab is not None or bool(tokenizer.prefix)
+        has_more_ids = tokenizer.vocab_size > len(tokenizer.proto.pieces)
+        has_table = tokenizer.vocab is not None or bool(tokenizer.prefix) or has_more_ids
     if has_table:
         files["json"] = (json.dumps(table, ensure_ascii=False) + "\n").encode()
     for ending in _ENDINGS:

@@ -242,10 +242,18 @@ class PatchDropoutRates(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         rate = self.rates[epoch * len(self.rates) // self.epochs]
-        for layer in compat.all_layers(self.model):
-            if isinstance(layer, PatchDropout) and layer.rate != rate:
-                layer.rate = rate
-                self.model.trace()
+        if set_patch_dropout(self.model, rate):
+            self.model.trace()
+
+
+def set_patch_dropout(model, rate):
+    """Sets the rate of patch dropout of a model; returns whether it was another one."""
+    changed = False
+    for layer in compat.all_layers(model):
+        if isinstance(layer, PatchDropout) and layer.rate != rate:
+            layer.rate = rate
+            changed = True
+    return changed
 
 
 class AverageCheckpoints(keras.callbacks.Callback):

@@ -105,6 +105,10 @@ def train_classifier(
         if data.seed is not None:
             notes += other_split("--teacher", settings.teacher, teacher, data.seed)
         data = data._replace(notes=notes)
+    weights = getattr(settings, "weights", None)
+    if weights and not settings.from_scratch and data.seed is not None:
+        notes = other_split("--weights", weights, classifier, data.seed)
+        data = data._replace(notes=data.notes + notes)
         if isinstance(classifier.model, ViT):
             classifier.model.separate_heads = True
     if run.is_chief:
@@ -180,10 +184,7 @@ def objective(settings, data):
     )
     if settings.class_weights == "balanced":
         weights = balanced_class_weights(data.train.labels, len(data.class_names))
-        # so that a smoothed label has the weight of the label before smoothing
-        smoothing = settings.label_smoothing
-        weights = (weights - smoothing * weights.mean()) / (1.0 - smoothing)
-        loss = ClassWeighted(loss, weights)
+        loss = ClassWeighted(loss, weights, settings.label_smoothing)
     if not settings.teacher:
         return loss, keras.metrics.CategoricalAccuracy(name="accuracy")
     loss = DistillationLoss(

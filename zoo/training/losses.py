@@ -109,17 +109,23 @@ class ClassWeighted(keras.losses.Loss):
     Args:
         loss: `keras.losses.Loss` of labels [B], or of soft labels [B, classes].
         class_weights: float [classes].
+        label_smoothing: that of the soft labels. An item has the weight of its labels before
+            smoothing, also where labels are not smoothed, as in validation.
     """
 
-    def __init__(self, loss, class_weights):
+    def __init__(self, loss, class_weights, label_smoothing=0.0):
         super().__init__(loss.name, loss.reduction, loss.dtype)
         self.loss = loss
+        self.label_smoothing = label_smoothing
         self.class_weights = ops.convert_to_tensor(class_weights, loss.dtype)
 
     def call(self, y_true, y_pred):
         soft = y_true
         if len(y_true.shape) < len(y_pred.shape):
             soft = ops.one_hot(ops.cast(y_true, "int32"), len(self.class_weights), dtype=self.dtype)
+        if self.label_smoothing:
+            soft = ops.relu(soft - self.label_smoothing / len(self.class_weights))
+            soft /= ops.sum(soft, axis=-1, keepdims=True)
         return ops.sum(soft * self.class_weights, axis=-1) * self.loss.call(y_true, y_pred)
 
 

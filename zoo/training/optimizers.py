@@ -59,6 +59,15 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+def momentum_of_average(momentum, total_steps):
+    """Limits the momentum of an exponential moving average of the weights in short runs.
+
+    The average begins with the initial weights, whose share after n steps is ``momentum**n``: at
+    most e⁻¹⁰.
+    """
+    return min(momentum, max(0.0, 1.0 - 10.0 / total_steps))
+
+
 def adamw(learning_rate, weight_decay, clip_norm=None, ema_momentum=None, rate_factors=None):
     """AdamW whose weight decay applies to kernels only.
 

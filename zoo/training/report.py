@@ -113,8 +113,10 @@ def finish_classifier(folder, classifier, data, restored=False):
 def _draw_attention_maps(classifier, images, path):
     shown = sample(images, _NUM_ATTENTION_IMAGES)
     pixels = shown.pixels
-    shares = attention_rollout(classifier.model, classifier.preprocess(list(pixels)))
-    answers = classifier(list(pixels))
+    inputs = classifier.normalized(pixels)  # as in the test, they are resized and cropped already
+    # Of long sequences, the matrices of one image take much memory.
+    shares = np.concatenate([attention_rollout(classifier.model, image[None]) for image in inputs])
+    answers = classifier.classes_of_inputs(inputs)
     names = np.array(classifier.class_names)
     labels = shown.labels
     if labels.ndim == 1:

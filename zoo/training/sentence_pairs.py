@@ -166,10 +166,15 @@ def with_teachers(text, settings, folder):
     return text._replace(train=[*dict.fromkeys(pairs)], notes=notes)
 
 
+def held_out_by_seed(settings):
+    """Whether `--seed` decides which pairs are held out."""
+    are_files = settings.source and settings.valid_source and settings.test_source
+    return not are_files and settings.dataset in (None, "phrasebook")
+
+
 def _split_notes(settings, teachers, reverse_teachers):
     """Lines about runs that may have been trained on pairs that `--seed` holds out here."""
-    are_files = settings.source and settings.valid_source and settings.test_source
-    if are_files or settings.dataset not in (None, "phrasebook"):
+    if not held_out_by_seed(settings):
         return ()
     notes = []
     for teacher, path in zip(teachers, settings.teacher):

@@ -13,6 +13,7 @@ import pathlib
 from typing import Literal, get_args, get_origin
 
 from zoo.data.image_folder import class_parent
+from zoo.data.preprocessing import MAX_SIDE
 from zoo.errors import UserError
 
 Accumulation = int | Literal["auto"]
@@ -348,7 +349,7 @@ class ImageSettings(RunSettings):
     """Weight of the loss of the teacher; that of the labels has the rest."""
 
     LIMITS = RunSettings.LIMITS | {
-        "image_size": COUNT,
+        "image_size": (1, MAX_SIDE),
         "validation_split": (0, 0.9),
         "temperature": (0.01, 100),
         "distillation_weight": FRACTION,

@@ -59,7 +59,10 @@ def load(folder, config, tensors, options):
 
 def _tokenizer(path, vocab, vocab_size):
     unknown = vocab.get(UNKNOWN, 0)
-    return translators.tokenizer(path, vocab, unknown, CONTROL, vocab_size, language_prefixes=True)
+    has_codes = any(LANGUAGE.fullmatch(token) for token in vocab)
+    return translators.tokenizer(
+        path, vocab, unknown, CONTROL, vocab_size, language_prefixes=has_codes
+    )
 
 
 def contents(translator):
