@@ -234,6 +234,8 @@ def test_batches_hold_each_source_once_and_few_tokens(devices, tokens, rows, mon
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)
     random = np.random.default_rng(0)
     lengths = [*random.integers(1, 2000, 500).tolist(), *random.integers(1, 16, 500).tolist()]
+    many = pad_and_batch([[[7] * 60]] * 32, SPECIAL_TOKENS, 2048, 64, hypotheses=100)
+    assert max(len(batch.indices) for batch in many) * 64 * 100 / 8 <= tokens
     batches = pad_and_batch([[[7] * n] for n in lengths], SPECIAL_TOKENS, 2048)
     assert max(len(batch.indices) for batch in batches) == rows
     for indices, known, [source] in batches:

@@ -65,6 +65,8 @@ def translate(
     """
     batches = read_texts(texts, file)
     if attention:
+        if not attention.lower().endswith(".png"):
+            raise UserError(f"--attention writes a PNG file, such as a.png. Received: {attention}.")
         lines = [line for batch in batches for line in batch]
         if len(lines) != 1:
             raise UserError(f"--attention takes one text. Received: {len(lines)}.")

@@ -75,6 +75,11 @@ class GenerationTask(TextTask):
         super().__init__(model, special_tokens)
         self.options()  # raises an error if one is invalid
 
+    def description(self):
+        options = self.options()._asdict()  # as numbers and tuples of Python
+        stored = {name: options[name] for name in self.search_options}
+        return {**super().description(), "search_options": stored}
+
     def options(self, **search_options):
         """Returns the checked `zoo.decoding.SearchOptions` of a call.
 
@@ -165,12 +170,12 @@ class GenerationTask(TextTask):
                 best_only=best_only,
             )
 
-        found = self.map_batches(request.rows, search_batch, request.max_length or 0)
+        found = self.map_batches(request.rows, search_batch, request.max_length or 0, beam_size)
         return request.to_answers([Hypotheses(*(array[:n] for array in row)) for row in found])
 
     def _sample(self, request, n, temperature, top_k, top_p, seed):
         """Samples outputs for each text from the distribution of the model."""
-        n = as_number("n", n, int, 1)
+        n = as_number("n", n, int, 1, MAX_BEAM_SIZE)
         seed = as_number("seed", seed, int, 0)
         temperature = np.float32(as_number("temperature", temperature, float, 1e-3))
         largest_k = None
@@ -205,7 +210,7 @@ class GenerationTask(TextTask):
                 largest_k=largest_k,
             )
 
-        found = self.map_batches(request.rows, draw_batch, request.max_length or 0)
+        found = self.map_batches(request.rows, draw_batch, request.max_length or 0, n)
         return request.to_answers([Hypotheses(*row) for row in found])
 
     def search(

@@ -3,6 +3,7 @@
 Axes: B rows of a batch, T tokens.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ class Batch(NamedTuple):
     tokens: tuple
 
 
-def pad_and_batch(rows, special, max_length, buffer_length=0):
+def pad_and_batch(rows, special, max_length, buffer_length=0, hypotheses=1):
     """Batches rows of similar length; the longest rows come first.
 
     Args:
@@ -40,6 +41,8 @@ def pad_and_batch(rows, special, max_length, buffer_length=0):
         max_length: maximum padded length, that of the model.
         buffer_length: minimum number of tokens to count per row when choosing the batch size, for
             the memory of new tokens.
+        hypotheses: number of outputs of a row, each with new tokens of its own. Batches are sized
+            for up to 8.
 
     Returns:
         A list of `Batch`.
@@ -59,6 +62,7 @@ def pad_and_batch(rows, special, max_length, buffer_length=0):
     batches = []
     for width, indices in by_width.items():
         tokens = max(width, min(buffer_length, max_length))  # of a row
+        tokens *= math.ceil(hypotheses / 8)
         most = max(n for n in batch_sizes if n == 1 or n * tokens <= tokens_in_batch)
         for start in range(0, len(indices), most):
             together = indices[start : start + most]

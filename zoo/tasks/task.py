@@ -264,17 +264,19 @@ class TextTask(Task):
             description, model, *tokenizers, special_tokens=special_tokens
         )
 
-    def map_batches(self, rows, function, buffer_length=0):
+    def map_batches(self, rows, function, buffer_length=0, hypotheses=1):
         """Applies a function to all rows of tokens, in batches.
 
         Args:
-            rows, buffer_length: see `zoo.tasks.padded_batches.pad_and_batch`.
+            rows, buffer_length, hypotheses: see `zoo.tasks.padded_batches.pad_and_batch`.
             function: from a `zoo.tasks.padded_batches.Batch` to arrays [B, ...].
 
         Returns:
             For each row a tuple of its rows of the arrays.
         """
-        batches = pad_and_batch(rows, self.special_tokens, self.model.max_length, buffer_length)
+        batches = pad_and_batch(
+            rows, self.special_tokens, self.model.max_length, buffer_length, hypotheses
+        )
         results = [None] * len(rows)
         # A bar is shown on a terminal, for work that takes longer than a moment.
         with tqdm(total=len(rows), unit="text", delay=1.0, leave=False, disable=None) as progress:

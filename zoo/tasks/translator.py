@@ -89,7 +89,9 @@ class Translator(GenerationTask):
                 f'early_stopping must be True, False or "never". Received: {early_stopping!r}.'
             )
         self.early_stopping = early_stopping
-        self.max_length = max_length
+        self.max_length = None
+        if max_length is not None:
+            self.max_length = as_number("max_length", max_length, int, 1)
         check_bool("keep_numbers", keep_numbers)
         check_bool("keep_signs", keep_signs)
         self.keep_numbers = keep_numbers

@@ -59,7 +59,14 @@ class Translator:
         return [join_sentences(fields, [next(best) for _ in fields[1::2]]) for fields in layouts]
 
     def n_best(
-        self, texts, n_best=None, beam_size=None, length_penalty=None, max_length=None, **options
+        self,
+        texts,
+        n_best=None,
+        beam_size=None,
+        length_penalty=None,
+        max_length=None,
+        target_prefix=None,
+        **options,
     ):
         """Translates texts as they are; the defaults of the options are in export.json.
 
@@ -69,6 +76,7 @@ class Translator:
             beam_size: beam size, at least `n_best`.
             length_penalty: length penalty.
             max_length: maximum number of tokens of a translation.
+            target_prefix: the beginnings of the translations, a list of str.
             **options: other arguments of `ctranslate2.Translator.translate_batch`.
 
         Returns:
@@ -85,7 +93,7 @@ class Translator:
         if length_penalty is None:
             length_penalty = search["length_penalty"]
         if max_length is None:
-            max_length = search["max_length"]
+            max_length = search["max_output_length"]
         if search["forced_eos"]:  # which CTranslate2 adds after the last token
             max_length -= 1
         rows = [
@@ -98,19 +106,22 @@ class Translator:
                 f"A text is too long: it has {len(longest)} tokens, and the maximum is "
                 f"{search['max_length']}. It begins: {texts[rows.index(longest)][:60]!r}."
             )
-        results = self.model.translate_batch(
-            rows,
-            target_prefix=[search["target_prefix"] for _ in rows],
-            max_batch_size=32,
-            beam_size=max(beam_size, n_best),
-            num_hypotheses=n_best,
-            length_penalty=length_penalty,
-            max_input_length=0,  # no limit; otherwise, longer texts would be truncated
-            max_decoding_length=max_length,
-            suppress_sequences=[[token] for token in search["suppressed"]],
-            return_scores=True,
-            **(search["options"] | options),
-        )
+        prefixes = [search["target_prefix"] for _ in rows]
+        if target_prefix is not None:
+            pieces = self.target.encode(target_prefix, out_type=str)
+            prefixes = [code + prefix for code, prefix in zip(prefixes, pieces, strict=True)]
+        arguments = {
+            "max_batch_size": 32,
+            "beam_size": max(beam_size, n_best),
+            "num_hypotheses": n_best,
+            "length_penalty": length_penalty,
+            "max_input_length": 0,  # no limit; otherwise, longer texts would be truncated
+            "max_decoding_length": max_length,
+            "suppress_sequences": [[token] for token in search["suppressed"]],
+            "return_scores": True,
+        }
+        arguments |= search["options"] | options
+        results = self.model.translate_batch(rows, target_prefix=prefixes, **arguments)
         answers = []
         for text, result in zip(texts, results):
             is_kept = self.search["keep_numbers"] and not has_letter(text)
@@ -136,10 +147,12 @@ def main():
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--sentences", action=argparse.BooleanOptionalAction)
     args = parser.parse_args()
-    sys.stdin.reconfigure(encoding="utf-8")
     sys.stdout.reconfigure(errors="backslashreplace")
-    texts = args.texts or [line.rstrip("\n") for line in sys.stdin]
     try:
+        texts = args.texts
+        if not texts:  # lines end with \n or \r\n, as in other programs, not with \r alone
+            lines = sys.stdin.buffer.read().decode().removesuffix("\n").split("\n")
+            texts = [line.removesuffix("\r") for line in lines]
         translations = Translator()(
             texts,
             sentences=args.sentences,
