@@ -94,7 +94,7 @@ class Config(ImageSettings):
         self.check_divides("eval_steps", "steps")
         if self.warmup_steps >= self.steps:
             raise UserError(
-                f"--warmup-steps must be less than --steps, so that the learning rate decays. "
+                "--warmup-steps must be less than --steps, so that the learning rate decays. "
                 f"Received: {self.warmup_steps} and {self.steps}."
             )
         if self.freeze and self.lora_rank:

@@ -171,6 +171,7 @@ def test_class_weights_are_those_of_the_labels_before_smoothing():
     expected = plain @ class_weights
     np.testing.assert_allclose(loss.call(smoothed, plain), expected, rtol=1e-5)
     np.testing.assert_allclose(loss.call(plain[:2], plain[:2]), expected[:2], rtol=1e-5)
+    assert loss.call(0 * plain, plain).numpy().tolist() == [0.0] * 3
 
 
 # --- shares of an update -------------------------------------------------------------------------

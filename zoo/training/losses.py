@@ -125,7 +125,7 @@ class ClassWeighted(keras.losses.Loss):
             soft = ops.one_hot(ops.cast(y_true, "int32"), len(self.class_weights), dtype=self.dtype)
         if self.label_smoothing:
             soft = ops.relu(soft - self.label_smoothing / len(self.class_weights))
-            soft /= ops.sum(soft, axis=-1, keepdims=True)
+            soft /= ops.maximum(ops.sum(soft, axis=-1, keepdims=True), 1e-6)  # of no class: 0
         return ops.sum(soft * self.class_weights, axis=-1) * self.loss.call(y_true, y_pred)
 
 
