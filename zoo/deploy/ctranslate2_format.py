@@ -57,6 +57,7 @@ def write(translator, folder, dtype="float32"):
                 target[id] for id in decoding.never_generated(special, options.suppress_tokens)
             ],
             "forced_eos": options.forced_eos,
+            "max_output_length": translator.max_length or translator.model.max_length,
             "keep_numbers": translator.keep_numbers,
             "options": search_options(options),
             "left_out": [*target_tokenizer.control],

@@ -266,8 +266,6 @@ def _described(model, options, search):
     if isinstance(model, TextGenerator):
         given["max_new_tokens"] = options.max_new_tokens or model.most_new_tokens(model.options())
         given["max_prompt_length"] = model.max_prompt_length(options.max_new_tokens)
-    if isinstance(model, Translator):
-        given["max_output_length"] = model.max_length or model.model.max_length
     return description | {"search": given | search}
 
 
