@@ -120,6 +120,26 @@ def test_translations_are_those_of_the_zoo(exported, beam_size=3):
         np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], atol=1.0)
 
 
+def test_translations_begin_with_prefixes(exported):
+    translator, _, driver = exported
+    prefixes = ["el gato", ""]
+    texts = TEXTS[:2]
+    options = {"beam_size": 1, "length_penalty": 0.0, "max_length": 30}
+    [[(first, _)], [(second, _)]] = driver.n_best(texts, 1, target_prefix=prefixes, **options)
+    assert first.startswith("el gato")
+    assert [second] == translator(texts[1:], sentences=False, beam_size=1, max_length=30)
+
+
+def test_outputs_have_the_length_of_the_translator(tmp_path):
+    translator = small_translator()
+    translator.max_length = 5
+    zoo.export(translator, tmp_path / "1", format="ctranslate2", n_best=1)
+    driver = program(tmp_path / "1").Translator(tmp_path / "1")
+    assert driver.search["max_output_length"] == 5
+    for [(text, _)] in driver.n_best(TEXTS, 1):
+        assert len(translator.target_tokenizer.encode([text])[0]) <= 5
+
+
 def test_numbers_are_kept(exported):
     translator, _, driver = exported
     texts = ["859660709412", "10:30", "", "the cat"]
