@@ -156,7 +156,6 @@ def test_a_loss_with_class_weights_is_that_of_keras_with_weights_of_examples(sof
     np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
 
 
-@keras.saving.register_keras_serializable("tests")
 class Ones(keras.losses.Loss):
     def call(self, y_true, y_pred):
         return ops.ones(y_true.shape[:1])

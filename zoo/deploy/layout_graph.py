@@ -62,7 +62,7 @@ def join_parts(layout, counts, translations, scores, errors):
         layout.places[:, None],
         translations,
     )  # [F, N]
-    fields = tf.tensor_scatter_nd_update(fields, *_between(layout, translations))
+    fields = tf.tensor_scatter_nd_update(fields, *_between(layout, owners, translations))
     texts = tf.strings.unsorted_segment_join(fields, layout.texts, size)  # [B, N]
     scores = tf.math.unsorted_segment_sum(scores, owners, size)  # [B, N]
     # A text of several fields has one translation. A text of a single field may have fewer than N:
@@ -72,10 +72,9 @@ def join_parts(layout, counts, translations, scores, errors):
     return tf.where(exists, texts, ""), tf.where(exists, scores, 0.0), error
 
 
-def _between(layout, translations):
-    """(indices, fields) between two translations; see `zoo.text.layout.join_sentences`."""
+def _between(layout, owners, translations):
+    """(indices, fields) between translations of a text; see `zoo.text.layout.join_sentences`."""
     is_adjacent = layout.places[1:] - layout.places[:-1] == 2  # [M - 1]
-    owners = tf.gather(layout.texts, layout.places)
     is_adjacent &= owners[1:] == owners[:-1]  # and in the same text
     places = tf.boolean_mask(layout.places[1:] - 1, is_adjacent)
     before = tf.boolean_mask(translations[:-1], is_adjacent)  # [places, N]
