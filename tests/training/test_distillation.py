@@ -174,12 +174,15 @@ def test_the_recipe(teacher_folder, tmp_path, capsys):
         epochs=1,
         teacher=str(teacher_folder),
         distillation_token=True,
+        distillation_weight=1.0,
         out=str(tmp_path / "run"),
     )
     vit_cifar10.main(config)
     assert "test accuracy" in capsys.readouterr().out
     model = zoo.load(tmp_path / "run").model
     assert model.num_class_tokens == 2
+    assert not model.head.bias.numpy().any()  # the teacher teaches the other head alone
+    assert model.distillation_head.bias.numpy().any()
     other = tmp_path / "other"
     teacher = classifier([str(digit) for digit in range(10)], size=12, channels=1, seed=1)
     teacher.settings = {"seed": 1}  # which held out other digits

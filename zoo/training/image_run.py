@@ -100,17 +100,11 @@ def train_classifier(
     if settings.teacher:
         with run.scope():
             teacher = load_teacher(settings.teacher, preprocessing.channels)
-        teacher_classes, unsure = classes_of_teacher(teacher, class_names)
-        notes = data.notes + unsure
-        if data.seed is not None:
-            notes += other_split("--teacher", settings.teacher, teacher, data.seed)
-        data = data._replace(notes=notes)
-    weights = getattr(settings, "weights", None)
-    if weights and not settings.from_scratch and data.seed is not None:
-        notes = other_split("--weights", weights, classifier, data.seed)
+        teacher_classes, notes = classes_of_teacher(teacher, class_names)
         data = data._replace(notes=data.notes + notes)
         if isinstance(classifier.model, ViT):
             classifier.model.separate_heads = True
+    data = data._replace(notes=data.notes + _split_notes(settings, classifier, teacher, data.seed))
     if run.is_chief:
         for note in data.notes:
             print(note)
@@ -173,6 +167,19 @@ def train_classifier(
 def checksum_of_table(path):
     """A checksum of the lines of a table of labels, by which a run recognizes it."""
     return fingerprint(*read_lines(path))
+
+
+def _split_notes(settings, classifier, teacher, seed):
+    """Lines about models that may have been trained on images that `seed` holds out."""
+    if seed is None:
+        return ()
+    notes = ()
+    if teacher is not None:
+        notes += other_split("--teacher", settings.teacher, teacher, seed)
+    weights = getattr(settings, "weights", None)
+    if weights and not settings.from_scratch:
+        notes += other_split("--weights", weights, classifier, seed)
+    return notes
 
 
 def objective(settings, data):
