@@ -31,14 +31,14 @@ from zoo.errors import UserError
 from zoo.tasks.classifier import TextClassifier
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.sentencepiece import train_tokenizer
-from zoo.training.fine_tuning import load_weights
+from zoo.training.fine_tuning import load_of_flag
 from zoo.training.losses import (
     ClassWeighted,
     SmoothedCrossEntropy,
     balanced_class_weights,
     several_labels,
 )
-from zoo.training.optimizers import adamw, momentum_of_average, warmup_cosine
+from zoo.training.optimizers import adamw, limited_momentum, warmup_cosine
 from zoo.training.report import finish_text_classifier
 from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint
@@ -260,7 +260,8 @@ def new_classifier(config, data):
 
 def pretrained(config, data):
     """The model of `--weights`, with a head of zeros."""
-    classifier = load_weights(
+    classifier = load_of_flag(
+        "--weights",
         config.weights,
         dtype=keras.config.dtype_policy().name,
         num_classes=len(data.class_names),
@@ -301,7 +302,7 @@ def build_model(config, vocab_size, num_classes):
 def build_optimizer(config, total_steps):
     warmup_steps = round(config.warmup_fraction * total_steps)
     rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
-    momentum = momentum_of_average(config.ema_momentum, total_steps)
+    momentum = limited_momentum(config.ema_momentum, total_steps)
     return adamw(rate, config.weight_decay, config.clip_norm, momentum)
 
 

@@ -27,7 +27,7 @@ from zoo.training.augmentation import Augmentation
 from zoo.training.callbacks import PatchDropoutRates, set_patch_dropout
 from zoo.training.image_run import load_images, objective, train_classifier
 from zoo.training.mimetic import initialize_mimetic
-from zoo.training.optimizers import adamw, momentum_of_average, muon, warmup_cosine
+from zoo.training.optimizers import adamw, limited_momentum, muon, warmup_cosine
 from zoo.training.run import Run
 from zoo.training.settings import (
     COUNT,
@@ -202,7 +202,7 @@ def build_model(config, data):
 def build_optimizer(config, model, total_steps):
     warmup_steps = round(config.warmup_fraction * total_steps)
     rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
-    momentum = momentum_of_average(config.ema_momentum, total_steps)
+    momentum = limited_momentum(config.ema_momentum, total_steps)
     if config.optimizer == "muon":
         return muon(model, rate, config.weight_decay, config.clip_norm, momentum)
     return adamw(rate, config.weight_decay, config.clip_norm, momentum)

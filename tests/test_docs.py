@@ -12,7 +12,9 @@ import pathlib
 import pkgutil
 import re
 import runpy
+import shlex
 import subprocess
+import sys
 
 import matplotlib.image
 import numpy as np
@@ -22,6 +24,7 @@ from tests import contracts
 from tests.models import test_contracts
 from zoo.checkpoints.formats import registry
 from zoo.models import Transformer
+from zoo.training import recipe as recipes
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -146,6 +149,34 @@ def test_paths_and_names_in_them_exist(page):
     assert not [path for path in paths if not (ROOT / path).exists()]
     for name, path in re.findall(r"`(\w+)`(?: and a \w+)? (?:in|of) `(\w[\w/]+\.py)`", text):
         assert re.search(rf"\b{name}\b", (ROOT / path).read_text()), (name, path)
+
+
+def recipe_commands():
+    """(recipe, flags) of all commands in blocks of shell code."""
+    found = []
+    for path in (ROOT / "README.md", *DOCS.glob("*.md")):
+        for block in re.findall(r"^```bash\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
+            code = block.replace("\\\n", " ")
+            for variable, value in re.findall(r'^([A-Z]+)="(.*?)"$', code, re.MULTILINE):
+                code = code.replace(f"${variable} ", f"{value} ")
+            for name, flags in re.findall(r"\bpython recipes/(\w+)\.py(.*)", code):
+                found.append((name, shlex.split(re.split(r"[>|&]", flags)[0], comments=True)))
+    return found
+
+
+def test_recipes_accept_the_commands_in_the_docs(monkeypatch):
+    parsed = []
+
+    def parse(main, config_class, presets, description, selector="dataset"):
+        parsed.append(recipes.parse(sys.argv[1:], config_class, presets, description, selector))
+
+    monkeypatch.setattr(recipes, "run_recipe", parse)
+    commands = [(name, flags) for name, flags in recipe_commands() if "--help" not in flags]
+    for name, flags in commands:
+        path = ROOT / "recipes" / f"{name}.py"
+        monkeypatch.setattr(sys, "argv", [str(path), *flags])
+        runpy.run_path(str(path), run_name="__main__")
+    assert len(parsed) == len(commands) > 40
 
 
 def test_names_in_the_docs_exist():

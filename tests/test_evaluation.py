@@ -333,6 +333,9 @@ def test_class_folders_are_found_by_the_names_of_the_classes(classifier, folder)
     assert zoo.evaluate(classifier, folder)["class_items"]["g"] == 2  # by their numbers
     _, [note] = model_labels(labeled_images(folder), [*"abcdefg"])
     assert note == "Classes are matched by their number: 0 is a, 6 is g. Check this."
+    # Not if other classes have their names.
+    with pytest.raises(DataError, match="lacks 1 of the 2 classes of the data, such as '0'"):
+        model_labels(labeled_images(folder), [*"a6cdefg"])
     shutil.copytree(folder / "6", folder / "z")
     with pytest.raises(DataError, match="lacks 3 of the 3 classes of the data, such as '0'"):
         zoo.evaluate(classifier, folder)

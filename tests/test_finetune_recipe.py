@@ -16,7 +16,6 @@ from zoo.__main__ import main
 from zoo.errors import UserError
 from zoo.training.fine_tuning import pretrained_classifier
 from zoo.training.image_run import load_images
-from zoo.training.run import Run
 
 vit_finetune = recipe("vit_finetune")
 CONFIG = dataclasses.replace(
@@ -87,7 +86,7 @@ def test_a_run_is_not_resumed_with_other_metadata_of_the_weights(weights, tmp_pa
     out = tmp_path / "run"
     shutil.copytree(weights, folder)
     config = dataclasses.replace(CONFIG, weights=str(folder), out=str(out), resume=True)
-    monkeypatch.setattr(Run, "_fit", stop)
+    monkeypatch.setattr("zoo.training.trainer.Trainer.fit", stop)
 
     with pytest.raises(Stopped):
         vit_finetune.main(config)

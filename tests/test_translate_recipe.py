@@ -185,20 +185,23 @@ def test_fine_tuning_of_summaries(tmp_path):
     """A TSV of texts and summaries; the run is of the same kind as its weights."""
     (tmp_path / "bart").mkdir()
     write_bart(tmp_path / "bart")
+    before = zoo.load(tmp_path / "bart")
+    before.settings = {"seed": 7}  # as of the run of a recipe
+    before.save(tmp_path / "before")
     pairs = phrasebook_pairs(120)
     lines = [f"{one} {other}\t{one}" for (one, _), (other, _) in zip(pairs, pairs[1:])]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines))
     config = dataclasses.replace(
         translate.FINE_TUNING,
-        weights=str(tmp_path / "bart"),
+        weights=str(tmp_path / "before"),
         tsv=str(tmp_path / "pairs.tsv"),
         epochs=1,
         out=str(tmp_path / "run"),
     )
     translate.main(config)
-    before = zoo.load(tmp_path / "bart")
     after = zoo.load(tmp_path / "run")
     assert type(after) is type(before) and not after.keep_numbers
+    assert (after.settings["seed"], after.settings["weights"]) == (0, str(tmp_path / "before"))
     assert after.description() == before.description()
     assert after.source_tokenizer == before.source_tokenizer
 

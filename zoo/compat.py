@@ -138,7 +138,7 @@ def stored_matrix(layer):
 class TrainingModel(keras.Model):
     """Base class of a model with its own training step: public names of what `fit` uses."""
 
-    parts_per_share = 1  # each part adds an equal part of the regularization losses of layers
+    parts_per_share = 1  # batches are computed in this number of equal parts on each device
 
     @property
     def metrics_of_compile(self):

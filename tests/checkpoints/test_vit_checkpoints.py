@@ -3,6 +3,7 @@
 The goldens were recorded by tests/parity/record_*.py.
 """
 
+import inspect
 import json
 import pathlib
 
@@ -15,6 +16,7 @@ import zoo
 from tests.checkpoints import drawn, text_folders
 from tests.deploy.small_models import small_classifier
 from zoo.checkpoints import CheckpointError
+from zoo.checkpoints.formats import hugging_face_vit
 from zoo.models.copying import copy_model
 from zoo.tasks.classifier import PROBLEMS
 
@@ -368,12 +370,24 @@ def test_a_run_with_tables_of_biases_takes_another_image_size(tmp_path):
         np.testing.assert_allclose(found, expected, atol=TOLERANCE)
 
 
+def test_every_argument_is_written_or_must_have_one_value():
+    """Or is among these, which `contents` writes, or which change nothing in use."""
+    written = {"input_shape", "num_classes", "activation", "dropout", "attention_dropout"}
+    checked = {"attention", "norm_type"}
+    of_others = {"interpolation", "representation_activation"}  # of positions that are resized
+    of_training = {"patch_dropout", "stochastic_depth", "kernel_initializer", "remat"}
+    others = {"self", "kwargs"} | written | checked | of_others | of_training
+    known = {*hugging_face_vit.ARGUMENTS, *hugging_face_vit.REQUIRED, *others}
+    assert {*inspect.signature(zoo.models.ViT.__init__).parameters} == known
+
+
 @pytest.mark.parametrize(
     "settings, message",
     [
         ({"pool": "mean", "num_registers": 2}, "pool='mean', num_class_tokens=0, num_registers=2"),
         ({"activation": "swiglu", "attention": "linear"}, "'swiglu', attention='linear'"),
         ({"image": (8, 12, 3)}, r"input_shape=\(8, 12, 3\)"),
+        ({"rotation": zoo.layers.RotaryGridPositions(8)}, "rotation="),
     ],
 )
 def test_what_hugging_face_does_not_have(settings, message, tmp_path):

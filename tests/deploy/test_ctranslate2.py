@@ -128,6 +128,13 @@ def test_translations_begin_with_prefixes(exported):
     [[(first, _)], [(second, _)]] = driver.n_best(texts, 1, target_prefix=prefixes, **options)
     assert first.startswith("el gato")
     assert [second] == translator(texts[1:], sentences=False, beam_size=1, max_length=30)
+    # In a text of several sentences, the first one begins so.
+    texts = ["The cat. The dog.", "12.", "The mat."]
+    prefixes = ["el gato", "el", ""]
+    found = driver(texts, sentences=True, target_prefix=prefixes, **options)
+    with_prefix = driver(["The cat."], sentences=True, target_prefix=["el gato"], **options)
+    alone = driver(["The dog.", "The mat."], sentences=True, **options)
+    assert found == [f"{with_prefix[0]} {alone[0]}", "12.", alone[1]]
 
 
 def test_outputs_have_the_length_of_the_translator(tmp_path):

@@ -79,6 +79,14 @@ def test_class_names_may_be_numbers(classifier):
     assert numbers.class_names == ["0", "1", "2"]
 
 
+def test_models_whose_outputs_are_not_classes():
+    features = zoo.vit(
+        input_shape=(8, 8, 3), num_classes=0, patch_size=4, embed_dim=8, num_heads=2, num_layers=1
+    )
+    with pytest.raises(TaskError, match="The model has 0 classes"):
+        ImageClassifier(features, PREPROCESSING, ["ant", "bee"])
+
+
 def test_any_keras_model_of_images_is_a_classifier(tmp_path):
     """Its classes are counted by its output."""
     keras.utils.set_random_seed(0)
@@ -87,6 +95,9 @@ def test_any_keras_model_of_images_is_a_classifier(tmp_path):
     model = keras.Model(images, keras.layers.Dense(3)(features))
     with pytest.raises(TaskError, match="The model has 3 classes. Received 2 class names"):
         ImageClassifier(model, PREPROCESSING, ["ant", "bee"])
+    larger = ImagePreprocessing((8, 9), 3)
+    with pytest.raises(TaskError, match=r"images of the shape \(8, 8, 3\).* \(8, 9, 3\)"):
+        ImageClassifier(model, larger, ["ant", "bee", "cat"])
     ImageClassifier(model, PREPROCESSING, ["ant", "bee", "cat"]).save(tmp_path / "run")
     loaded = zoo.load(tmp_path / "run")
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)

@@ -109,6 +109,11 @@ def test_signs_that_are_no_tokens_keep_their_places(translator, monkeypatch):
     # Signs are kept alone: numbers are translated without `keep_numbers`.
     [layout], _ = encode_parts(tokenizer, ["★ 25"], 30, EOS_ID, "error", True, False, True)
     assert layout == ["★ ", "25", ""]
+    # So are the characters without a letter between and after them.
+    for keep_numbers in (False, True):
+        given = ["the dog ★!", "the dog ★ (★)."]
+        layouts, _ = encode_parts(tokenizer, given, 30, EOS_ID, "error", True, keep_numbers, True)
+        assert layouts == [["", "the dog", " ★!"], ["", "the dog", " ★ (★)."]]
     # Many characters that are few tokens fit, where parts are tokenized to tell.
     wide = ["the dog" + " " * 10_000 + "a cat"]
     assert len(encode_parts(tokenizer, wide, 30, EOS_ID, "split", True)[1]) == 1

@@ -12,6 +12,7 @@ import tokenizers
 from tests.text.library import byte_level_bpe, wordpiece
 from tests.text.samples import LINES, SAMPLE
 from zoo.errors import TokenizerError, UserError
+from zoo.text.encoding import unknown_signs
 from zoo.text.library_tokenizer import BYTE_ALPHABET, LibraryTokenizer
 from zoo.text.saved_tokenizers import checksum, load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import SentencePieceTokenizer, train_tokenizer
@@ -128,6 +129,17 @@ def test_vocabularies_that_contradict_themselves(name, vocab, message):
     content["added_tokens"] = []
     with pytest.raises(TokenizerError, match=message):
         LibraryTokenizer(json.dumps(content))
+
+
+def test_unknown_is_the_id_of_what_is_not_in_the_vocabulary():
+    assert TOKENIZERS["gpt2"].unknown is None
+    bert = TOKENIZERS["bert"]
+    assert bert.encode(["☃"]) == [[bert.unknown]]
+    unigram = tokenizers.Tokenizer(tokenizers.models.Unigram([("▁a", 0.0), ("?", -1.0)], 1))
+    unigram.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    unigram = LibraryTokenizer(unigram.to_str())
+    assert unigram.encode(["a ☃"])[0][-1] == unigram.unknown == 1
+    assert unknown_signs(unigram, "a ☃") == {"☃"}
 
 
 def test_another_kind_of_library_tokenizer():

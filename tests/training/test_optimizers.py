@@ -14,7 +14,7 @@ from zoo.training.optimizers import (
     Muon,
     WarmupInverseSquareRoot,
     adamw,
-    momentum_of_average,
+    limited_momentum,
     muon,
     warmup_cosine,
 )
@@ -165,6 +165,6 @@ def test_the_kernel_of_a_convolution_is_trained_as_a_matrix():
 
 def test_the_share_of_initial_weights_in_averages():
     for steps in (1, 9, 30, 700, 39_000):
-        momentum = momentum_of_average(0.999, steps)
+        momentum = limited_momentum(0.999, steps)
         assert 0 <= momentum <= 0.999 and momentum**steps < 5e-5
-    assert momentum_of_average(0.999, 39_000) == 0.999
+    assert limited_momentum(0.999, 39_000) == 0.999

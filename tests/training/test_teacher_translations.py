@@ -10,6 +10,7 @@ import pytest
 import zoo
 from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.test_recipes import recipe
+from zoo.data import parallel_text
 from zoo.data.text_rows import TextDataset
 from zoo.errors import UserError
 from zoo.text.answers import ScoredText
@@ -131,6 +132,11 @@ def test_teachers_that_may_have_seen_held_out_pairs(pairs_of, teacher, monkeypat
     files |= {"tsv": None, "test_source": "x", "test_target": "x"}
     assert pairs_of(**both, **files).notes == ("a note",)
     assert len(pairs_of(**both, **(files | {"valid_source": None})).notes) == 3
+    # Data of TFDS, which may lack a split.
+    for splits, num_notes in (("train", "test"), 3), (("train", "validation", "test"), 1):
+        builder = SimpleNamespace(info=SimpleNamespace(splits=dict.fromkeys(splits)))
+        monkeypatch.setattr(parallel_text, "prepared_builder", lambda *_: builder)  # noqa: B023
+        assert len(pairs_of(**both, tsv=None, dataset="name").notes) == num_notes
 
 
 def test_languages_of_a_reverse_teacher_are_reversed(teacher, pairs_of, monkeypatch):

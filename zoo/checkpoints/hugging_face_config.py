@@ -179,8 +179,12 @@ def check_added_tokens(folder, tokens):
             )
 
 
-def warn_unknown_tokens(folder, settings, vocab):
-    """Warns of special tokens in `settings` that are not in the vocabulary."""
+def check_special_tokens(folder, settings, vocab):
+    """Warns of special tokens in `settings` that are not in the vocabulary.
+
+    Raises:
+        CheckpointError: if `check_added_tokens` does so for those that are not.
+    """
     added = added_tokens(folder, settings)
     check_added_tokens(folder, [token for token in added if token["content"] not in vocab])
     for name in ("additional_special_tokens", "extra_special_tokens"):

@@ -12,9 +12,9 @@ from zoo.checkpoints.hugging_face_config import (
     added_tokens,
     check_added_tokens,
     check_settings,
+    check_special_tokens,
     read_json,
     tokenizer_settings,
-    warn_unknown_tokens,
 )
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError, needed
@@ -340,7 +340,7 @@ def _with_control(folder, content, config, names):
     if isinstance(vocab, list):  # of (token, score)
         vocab = {token: id for id, (token, _) in enumerate(vocab)}
     vocab = vocab | {token["content"]: token["id"] for token in added}
-    warn_unknown_tokens(folder, config, vocab)
+    check_special_tokens(folder, config, vocab)
     control = [token["content"] for token in added]
     control += [config.get(name) or token for name, token in names.items()]
     return vocab, tuple(token for token in dict.fromkeys(control) if token in vocab)

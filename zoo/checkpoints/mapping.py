@@ -17,9 +17,8 @@ import numpy as np
 
 from zoo.errors import CheckpointError
 
-_BUFFERS = (
-    r"(.*[./])?(position_ids|num_batches_tracked|relative_position_index)",
-)  # numbers that are not weights
+# Numbers that are not weights.
+_BUFFERS = r"(.*[./])?(position_ids|num_batches_tracked|relative_position_index)"
 
 
 class Source(NamedTuple):
@@ -152,7 +151,7 @@ def assign(model, tensors, table, ignored=(), kept=()):
         missing += [name for name in source.names if name not in tensors]
         used.update(source.names)
         plan.append((variable, path, source))
-    ignored = (*ignored, *_BUFFERS)
+    ignored = (*ignored, _BUFFERS)
     unused = [name for name in tensors if name not in used and not _matches(ignored, name)]
     problems = {
         "Tensors that are missing": missing,

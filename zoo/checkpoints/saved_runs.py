@@ -7,6 +7,7 @@ from zoo.checkpoints.building import head_classes
 from zoo.checkpoints.other_programs import advice
 from zoo.checkpoints.tensors import Tensors
 from zoo.checkpoints.vision_transformer import assign_adapted, create_vit
+from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import UserError
 from zoo.files import read_json, stored_config
 from zoo.models import ViT
@@ -36,11 +37,9 @@ def load(folder, options):
         return task.load(folder, **options)
     config = read_config(folder / MODEL_FILE)
     if config["class_name"] != ViT.__name__:
-        taken = (
-            "dtype and engine"
-            if task in (ImageClassifier, Translator, TextToTextGenerator)
-            else "dtype"
-        )
+        taken = "dtype"
+        if task in (ImageClassifier, Translator, TextToTextGenerator):
+            taken = "dtype and engine"
         raise UserError(
             f"{folder} is a run of the model {config['class_name']}, for which zoo.load takes no "
             f"options other than {taken}. Others are for Vision Transformers and published "
@@ -76,9 +75,11 @@ def _changed_vit(folder, config, description, options):
         native = config["input_shape"]
         assign_adapted(model, tensors, table, native, is_new_head, (SEEDS,))
     task = ImageClassifier if names else ImageEncoder
-    changed = task.from_description({**description, "class_names": names}, model)
+    preprocessing = ImagePreprocessing.from_dict(description["preprocessing"])
+    preprocessing = preprocessing.with_shape(model.input_shape)
+    changes = {"class_names": names, "preprocessing": preprocessing.to_dict()}
+    changed = task.from_description({**description, **changes}, model)
     changed.settings = description.get("settings") or stored_config(folder)
-    changed.preprocessing = changed.preprocessing.with_shape(model.input_shape)
     return changed
 
 

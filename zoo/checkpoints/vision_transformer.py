@@ -130,7 +130,8 @@ def _adapted(kernel, old, new):
 
 def _resized(positions, layer, grid):
     """Resizes the learned positions [n, E] of a layer from another grid of patches to its own."""
-    other = type(layer).from_config({**layer.get_config(), "shape": grid})
+    config = {**layer.get_config(), "shape": grid, "dtype": "float32"}
+    other = type(layer).from_config(config)
     other.build((None, None, positions.shape[-1]))
     other.embeddings.assign(positions)
     return other.resized(layer.shape).numpy()

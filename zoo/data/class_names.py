@@ -31,11 +31,13 @@ def matched_classes(names, class_names):
     numbers = _numbers(names, class_names)
     if None not in numbers:
         return numbers, ()
+    if any(number is not None for number in numbers):
+        return None, ()
     are_decimal = all(name.isdecimal() for name in names)
     if are_decimal and all(int(name) < len(class_names) for name in names):
         numbers = [int(name) for name in names]
         return numbers, (_note("number", names, class_names, numbers),)
-    if len(names) == len(class_names) and {*numbers} == {None}:
+    if len(names) == len(class_names):
         order = range(len(names))
         if are_decimal:
             order = sorted(order, key=lambda place: int(names[place]))

@@ -267,6 +267,7 @@ class ImageDataset(NamedTuple):
         return self._replace(
             train=self.train.subset(train),
             valid=self.train.subset(valid),
+            seed=seed,
             notes=(*self.notes, *_single_notes(labels, self.class_names)),
         )
 

@@ -101,7 +101,7 @@ class ImagePreprocessing:
         if pixels.shape[-1] != self.channels:
             pixels = pixels[..., :3]  # transparency is dropped
         has_size = tf.reduce_all(tf.shape(pixels)[:2] == self.image_size)
-        fits = has_size & (self.resize is None)
+        fits = has_size & (self.resize is None and self.crop_size is None)
         pixels = tf.cond(fits, lambda: pixels, lambda: self._resampled(pixels))
         pixels = with_channels(pixels, self.channels)  # after resizing, as there are fewer pixels
         return tf.ensure_shape(pixels, (*self.image_size, self.channels))

@@ -247,7 +247,7 @@ def _unigram_model(tokenizer):
     control = {token["content"] for token in tokenizer.parts["added_tokens"]}
     for id, (token, score) in enumerate(tokenizer.parts["model"]["vocab"]):
         kind = model.SentencePiece.CONTROL if token in control else model.SentencePiece.NORMAL
-        if id == tokenizer.parts["model"]["unk_id"]:
+        if id == tokenizer.unknown:
             kind = model.SentencePiece.UNKNOWN
         model.pieces.add(piece=token, score=score, type=kind)
     return model.SerializeToString()

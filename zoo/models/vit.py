@@ -122,9 +122,16 @@ class ViT(TransformerModel):
     Output: logits [B, num_classes], float32 in mixed precision as well. Without a head:
     `pooled_features`.
 
+    Attributes:
+        separate_heads: whether training with a distillation head returns the logits of both heads
+            separately, for `zoo.training.distillation.DistillationLoss`. It may be set at any time,
+            and is not saved.
+
     Raises:
         ValueError: if arguments are inconsistent, or a name is unknown.
     """
+
+    separate_heads = False
 
     def __init__(
         self,
@@ -204,10 +211,6 @@ class ViT(TransformerModel):
         self._create_embedding()
         self._create_encoder()
         self._create_head()
-
-    separate_heads = False
-    """Whether training with a distillation head returns the logits of both heads separately, for
-    `zoo.training.distillation.DistillationLoss`. It may be set at any time, and is not saved."""
 
     def call(self, images, training=None):  # Keras passes `training` on to all layers
         tokens = self.encode(images, only_class_tokens=self.pool == "cls")  # [B, T, E]

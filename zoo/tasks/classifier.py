@@ -37,8 +37,17 @@ class ImageTask(Task):
 
     @property
     def image_shape(self):
-        """The shape (H, W, C) of the images that the model sees."""
+        """The shape (H, W, C) of preprocessed images."""
         return (*self.preprocessing.image_size, self.preprocessing.channels)
+
+    def check_model(self, model):
+        super().check_model(model)
+        shape = getattr(model, "input_shape", self.image_shape)[-3:]
+        if any(size not in (None, own) for size, own in zip(shape, self.image_shape)):
+            raise TaskError(
+                f"The model takes images of the shape {shape}. The preprocessing makes "
+                f"{self.image_shape}."
+            )
 
     def preprocess(self, images):
         """Preprocesses images, see `__call__`, for the model: float32 [B, H, W, C]."""
@@ -166,13 +175,15 @@ class Classifier:
         return len(self.class_names)
 
     def check_model(self, model):
-        num_classes = getattr(model, "num_classes", None) or model.output_shape[-1]
+        super().check_model(model)
+        num_classes = getattr(model, "num_classes", None)
+        if num_classes is None:  # another Keras model
+            num_classes = model.compute_output_shape((None, *self.image_shape))[-1]
         if num_classes != len(self.class_names):
             raise TaskError(
                 f"The model has {num_classes} classes. "
                 f"Received {len(self.class_names)} class names."
             )
-        super().check_model(model)
 
     def compute_outputs(self, inputs):
         """The probability of each class as a graph: float32 [B, classes]."""

@@ -7,7 +7,7 @@ import re
 import unicodedata
 
 from zoo.errors import TaskError, check_bool
-from zoo.text.layout import split_long, split_sentences, without_numbers
+from zoo.text.layout import NO_TEXT, split_long, split_sentences, without_numbers
 from zoo.text.sentencepiece import LANGUAGE
 from zoo.text.special_tokens import truncated
 from zoo.text.tokenizer import as_texts
@@ -96,10 +96,10 @@ def _around_signs(tokenizer, fields):
     for part, between in zip(fields[1::2], fields[2::2]):
         pieces = re.split(rf"(\s*{one}(?:\s*{one})*\s*)", part)  # texts and signs in turns
         for text, sign in zip(pieces[::2], [*pieces[1::2], between]):
-            if text:
+            if re.fullmatch(NO_TEXT, text):  # nothing, or punctuation
+                split[-1] += text + sign
+            else:
                 split += [text, sign]
-            else:  # before a sign at the beginning, or after one at the end
-                split[-1] += sign
     return split
 
 

@@ -75,7 +75,8 @@ class LibraryTokenizer(Tokenizer):
         elif self.kind == "Unigram":
             if "Metaspace" not in self._pre_tokenizers():
                 raise TokenizerError("A Unigram tokenizer must have the pre_tokenizer Metaspace.")
-            if self.parts["model"].get("byte_fallback") or self.parts["model"]["unk_id"] is None:
+            model = self.parts["model"]
+            if model.get("byte_fallback") or model.get("unk_id") is None:
                 raise TokenizerError("Unigram must have an unk_id, and no byte_fallback.")
             required = ()
         else:
@@ -112,6 +113,15 @@ class LibraryTokenizer(Tokenizer):
     def vocab_size(self):
         """See `Tokenizer`."""
         return len(self.vocab)
+
+    @property
+    def unknown(self):
+        """See `Tokenizer`."""
+        if self.kind == "Unigram":
+            return self.parts["model"]["unk_id"]
+        if self.kind == "WordPiece":
+            return self.vocab[self.parts["model"]["unk_token"]]
+        return None  # BPE of bytes
 
     @property
     def adds_space(self):

@@ -15,7 +15,7 @@ from zoo.compat import higher_is_better
 from zoo.data.class_names import matched_classes, missing_classes
 from zoo.errors import UserError, check_choice
 from zoo.tasks.classifier import ImageClassifier
-from zoo.training.fine_tuning import load_weights
+from zoo.training.fine_tuning import load_of_flag
 
 
 def load_teacher(path, channels):
@@ -32,7 +32,7 @@ def load_teacher(path, channels):
         UserError: if there is no such path, or the model does not classify images with as many
             channels.
     """
-    teacher = load_weights(path, "--teacher")
+    teacher = load_of_flag("--teacher", path)
     if not isinstance(teacher, ImageClassifier):
         raise UserError(
             f"--teacher must be an image classifier. {path} is: {type(teacher).__name__}."

@@ -51,7 +51,7 @@ def pretrained_classifier(
     }
     if image_size is not None:
         options["input_shape"] = (image_size, image_size)
-    classifier = load_weights(path, **options)
+    classifier = load_of_flag("--weights", path, **options)
     if random:
         model = classifier.model
         classifier.model = type(model).from_config(model.get_config())
@@ -85,7 +85,7 @@ def pretrained_translator(
     Raises:
         UserError: if there is no such path, or its model cannot be used.
     """
-    translator = load_weights(path, src_lang=src_lang, tgt_lang=tgt_lang)
+    translator = load_of_flag("--weights", path, src_lang=src_lang, tgt_lang=tgt_lang)
     if not isinstance(translator, Translator):
         raise UserError(f"--weights {path} is not a translation model.")
     translator.model = copy_model(
@@ -101,7 +101,7 @@ def pretrained_translator(
     return translator
 
 
-def load_weights(path, flag="--weights", **options):
+def load_of_flag(flag, path, **options):
     """`zoo.load` without options that are None; its errors name the flag of the path."""
     options = {name: value for name, value in options.items() if value is not None}
     try:

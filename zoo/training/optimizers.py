@@ -59,7 +59,7 @@ class WarmupInverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-def momentum_of_average(momentum, total_steps):
+def limited_momentum(momentum, total_steps):
     """Limits the momentum of an exponential moving average of the weights in short runs.
 
     The average begins with the initial weights, whose share after n steps is ``momentum**n``: at

@@ -33,6 +33,7 @@ _PROMPT_CHARACTERS = 60
 def _begin(folder, task):
     """Saves the model and draws the learning curves; returns the history of the training."""
     print("Testing the model, saving it and drawing plots ...")
+    task.settings = None  # those of the run of --weights; config.json has those of this run
     task.save(folder.path)
     history = callbacks.history(folder.path)
     pictures.learning_curves(history, folder / "learning_curves.png")

@@ -31,7 +31,7 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
 
     Args:
         run: `zoo.training.run.Run` with the settings of recipes/translate.py; all its
-            workers must call this.
+            workers must call this, outside of `run.scope()`.
         max_length, special_tokens: see `zoo.data.tokenized_corpus.encode_pairs`.
         tokenizers: (source, target); by default, they are trained on the pairs as the settings say.
 
@@ -168,8 +168,10 @@ def with_teachers(text, settings, folder):
 
 def held_out_by_seed(settings):
     """Whether `--seed` decides which pairs are held out."""
+    if settings.dataset not in (None, "phrasebook"):
+        return not parallel_text.tfds_is_divided(settings.dataset, settings.data_dir)
     are_files = settings.source and settings.valid_source and settings.test_source
-    return not are_files and settings.dataset in (None, "phrasebook")
+    return not are_files
 
 
 def _split_notes(settings, teachers, reverse_teachers):

@@ -22,7 +22,7 @@ from zoo.files import as_path, locked
 from zoo.tasks.task import MODEL_FILE
 from zoo.tasks.text_to_text import TextToTextGenerator
 from zoo.tasks.translator import Translator
-from zoo.training.fine_tuning import load_weights
+from zoo.training.fine_tuning import load_of_flag
 
 _BLOCK = 512  # texts that are translated, and then stored, at a time
 
@@ -37,7 +37,7 @@ def load_translator(flag, path, languages=(None, None)):
     Raises:
         UserError: if there is no such path, or its model does not translate.
     """
-    translator = load_weights(path, flag, src_lang=languages[0], tgt_lang=languages[1])
+    translator = load_of_flag(flag, path, src_lang=languages[0], tgt_lang=languages[1])
     if not isinstance(translator, Translator):
         raise UserError(f"{flag} must be a translator. {path} is: {type(translator).__name__}.")
     return translator
@@ -75,7 +75,8 @@ def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
     if drop_worst:
         log_probabilities = _per_token(teacher, found)
         order = np.argsort(log_probabilities, kind="stable")
-        worst = {*order[: math.floor(drop_worst * len(texts))].tolist()}
+        num_worst = math.floor(drop_worst * len(texts))
+        worst = set(order[:num_worst].tolist())
     pairs = []
     for index, (text, (translation, _)) in enumerate(zip(texts, found)):
         translation = clean(translation)
@@ -95,7 +96,11 @@ def _per_token(teacher, found):
 
 
 def model_key(path):
-    """What tells whether a model is the same: its files, or the name of a published one."""
+    """What tells whether a model is the same.
+
+    Returns:
+        The name of a published model, or a list of the checksums of the files of others.
+    """
     path = pathlib.Path(path)
     if path.is_file():
         return [_checksum(path)]

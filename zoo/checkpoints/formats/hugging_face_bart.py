@@ -1,7 +1,7 @@
 """Hugging Face's folders of BART and PEGASUS (transformers: models/bart and models/pegasus)."""
 
 from zoo.checkpoints import hugging_face_translators as translators
-from zoo.checkpoints.hugging_face_config import check_settings, warn_unknown_tokens
+from zoo.checkpoints.hugging_face_config import check_settings, check_special_tokens
 from zoo.checkpoints.hugging_face_tokenizers import encoder_tokenizer
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
@@ -78,5 +78,5 @@ def _pegasus_tokenizer(folder, size):
     pieces = translators.tokenizer(path).proto.pieces
     vocab = {token: id for id, token in enumerate(CONTROL)}
     vocab |= {piece.piece: id for id, piece in enumerate(pieces[2:], len(CONTROL))}
-    warn_unknown_tokens(folder, saved, vocab)
+    check_special_tokens(folder, saved, vocab)
     return translators.tokenizer(path, vocab, vocab["<unk>"], (*CONTROL, "<unk>"), size)

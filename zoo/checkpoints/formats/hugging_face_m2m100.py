@@ -1,7 +1,7 @@
 """Hugging Face's folders of M2M100, NLLB and mBART-50 (transformers: models/m2m_100 and mbart)."""
 
 from zoo.checkpoints import hugging_face_translators as translators
-from zoo.checkpoints.hugging_face_config import read_json, warn_unknown_tokens
+from zoo.checkpoints.hugging_face_config import check_special_tokens, read_json
 from zoo.checkpoints.languages import M2M100, MBART50, NLLB, WMT21
 from zoo.decoding import SpecialTokens
 from zoo.errors import CheckpointError
@@ -19,7 +19,7 @@ def load(folder, config, tensors, options):
     source_language = options.pop("src_lang", saved.get("src_lang"))
     target_language = options.pop("tgt_lang", saved.get("tgt_lang"))
     shared_tokenizer, codes = _tokenizer(folder, config, saved)
-    warn_unknown_tokens(folder, saved, shared_tokenizer.vocab)
+    check_special_tokens(folder, saved, shared_tokenizer.vocab)
     source = translators.language_id(folder, "src_lang", source_language, codes)
     target = translators.language_id(folder, "tgt_lang", target_language, codes)
     is_mbart = config["model_type"] == "mbart"

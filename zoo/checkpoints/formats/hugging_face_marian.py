@@ -4,8 +4,8 @@ from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints.hugging_face_config import (
     ACTIVATION_NAMES,
     check_counterparts,
+    check_special_tokens,
     read_json,
-    warn_unknown_tokens,
 )
 from zoo.checkpoints.mapping import collect, same
 from zoo.decoding import SpecialTokens
@@ -44,7 +44,7 @@ def load(folder, config, tensors, options):
     target_vocab = read_json(folder / "target_vocab.json", None if are_separate else source_vocab)
     source = _tokenizer(folder / "source.spm", source_vocab, model.source_vocab_size)
     target = _tokenizer(folder / "target.spm", target_vocab, model.target_vocab_size)
-    warn_unknown_tokens(folder, saved, source_vocab)
+    check_special_tokens(folder, saved, source_vocab)
     if language is not None:
         codes = {token[2:-2]: id for token, id in source_vocab.items() if token[:2] == ">>"}
         code = translators.language_id(folder, "tgt_lang", language, codes)

@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.checkpoints import hugging_face_translators as translators
 from zoo.checkpoints.building import create_model
-from zoo.checkpoints.hugging_face_config import activation, check_settings, warn_unknown_tokens
+from zoo.checkpoints.hugging_face_config import activation, check_settings, check_special_tokens
 from zoo.checkpoints.hugging_face_tokenizers import unigram, utf8_bytes
 from zoo.checkpoints.mapping import assign, changed, linear, same
 from zoo.decoding import SpecialTokens
@@ -230,5 +230,5 @@ def _tokenizer(folder, config, vocab_size):
     sentinels = saved.get("extra_ids", min(100, vocab_size - count))
     names = [f"{SPACE}<extra_id_{number}>" for number in reversed(range(sentinels))]
     tokenizer = tokenizer.with_pieces(names, vocab_size)
-    warn_unknown_tokens(folder, saved, {name.removeprefix(SPACE): 0 for name in tokenizer.vocab})
+    check_special_tokens(folder, saved, {name.removeprefix(SPACE): 0 for name in tokenizer.vocab})
     return tokenizer

@@ -81,7 +81,7 @@ CLASS_TOKENS = {"deit": 2, "ijepa": 0}  # of the others 1
 # The values of arguments that have no counterpart in config.json.
 REQUIRED = {
     "pool": "cls", "norm": "pre", "layer_scale": None, "num_class_tokens": 1, "num_registers": 0,
-    "positions": "learned", "prefix_positions": True, "key_dim": None,
+    "positions": "learned", "rotation": None, "prefix_positions": True, "key_dim": None,
     "normalize_embeddings": False, "normalize_pooled": False, "representation_dim": None,
 }  # fmt: skip
 

@@ -40,13 +40,15 @@ class Translator:
         self.target = sentencepiece.SentencePieceProcessor(model_file=str(folder / "target.spm"))
         self.model = ctranslate2.Translator(str(folder), **options)
 
-    def __call__(self, texts, sentences=None, **options):
+    def __call__(self, texts, sentences=None, target_prefix=None, **options):
         """Returns the best translation of each text, a list of str.
 
         Args:
             texts: list of str.
             sentences: whether to translate sentence by sentence and keep the layout; by default as
                 in export.json.
+            target_prefix: the beginnings of the translations, a list of str. A text without a
+                letter stays as it is.
             **options: see `n_best`.
         """
         if sentences is None:
@@ -55,6 +57,12 @@ class Translator:
         if self.search["keep_numbers"]:
             layouts = [without_numbers(fields) for fields in layouts]
         parts = [part for fields in layouts for part in fields[1::2]]
+        if target_prefix is not None:  # the first part of a text begins with its prefix
+            prefixes = []
+            for fields, prefix in zip(layouts, target_prefix, strict=True):
+                num_parts = len(fields) // 2
+                prefixes += [prefix, *[""] * (num_parts - 1)][:num_parts]
+            options["target_prefix"] = prefixes
         best = iter([answers[0][0] for answers in self.n_best(parts, **options)])
         return [join_sentences(fields, [next(best) for _ in fields[1::2]]) for fields in layouts]
 
@@ -151,7 +159,9 @@ def main():
     try:
         texts = args.texts
         if not texts:  # lines end with \n or \r\n, as in other programs, not with \r alone
-            lines = sys.stdin.buffer.read().decode().removesuffix("\n").split("\n")
+            lines = sys.stdin.buffer.read().decode().split("\n")
+            if not lines[-1]:  # after the end of the last line
+                lines.pop()
             texts = [line.removesuffix("\r") for line in lines]
         translations = Translator()(
             texts,
