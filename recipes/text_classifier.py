@@ -205,7 +205,8 @@ def main(config):
     identity = {}
     if config.weights:
         identity["model of weights"] = fingerprint(model, classifier.description())
-    checksum_of_data = fingerprint(data.train.texts, data.train.labels.tolist(), data.class_names)
+    texts = [[part.texts, part.labels.tolist()] for part in (data.train, data.valid)]
+    checksum_of_data = fingerprint(texts, data.class_names)
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     run.train(
         model,

@@ -31,6 +31,7 @@ import keras
 import zoo
 from zoo.data import token_batches
 from zoo.errors import UserError
+from zoo.tasks.generation import MAX_BEAM_SIZE
 from zoo.tasks.translator import Translator
 from zoo.text.layout import has_letter
 from zoo.text.saved_tokenizers import checksum
@@ -159,7 +160,7 @@ class Config(RunSettings):
         "warmup_steps": COUNT,
         "learning_rate_scale": AMOUNT,
         "average_last": COUNT,
-        "beam_size": COUNT,
+        "beam_size": (1, MAX_BEAM_SIZE),
         "drop_worst": (0, 0.9),
     }
     MAY_CHANGE = RunSettings.MAY_CHANGE | {
@@ -424,7 +425,9 @@ def build_optimizer(config, model):
 
 def run_identity(config, translator, data):
     """What must be the same when the run is resumed, besides the settings."""
-    pairs = f"{len(data.train):,} pairs, checksum {zlib.crc32(data.train.sequences.ids):08x}"
+    train = zlib.crc32(data.train.sequences.ids)
+    valid = zlib.crc32(data.valid.sequences.ids)
+    pairs = f"{len(data.train):,} pairs, checksum {train:08x}, validation pairs {valid:08x}"
     result = {
         "checksum of the tokenizers": checksum(
             translator.source_tokenizer, translator.target_tokenizer

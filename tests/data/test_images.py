@@ -127,6 +127,16 @@ def test_a_folder_without_test_images_holds_a_tenth_out(folder):
     assert (reds[..., 0] > 200).all() and (reds[..., 1] == 0).all()
 
 
+def test_plots_of_runs_are_no_images(folder):
+    """Of a run directory in the folder of the data, as with `--data-dir .`."""
+    before = image_folder(folder)
+    run = folder / "train" / "runs" / "vit"
+    shutil.copytree(folder / "train" / "red", run)
+    (run / "config.json").write_text('{"config": {}, "environment": {}}')
+    after = image_folder(folder)
+    assert after.class_names == before.class_names and len(after.train) == len(before.train)
+
+
 def test_a_part_of_the_training_images(folder, prepared):
     """Drawn by the seed, with the share of each class; the test images stay."""
     whole, part, again, other = (

@@ -1,6 +1,7 @@
 """The report of a run: scores and pictures."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -145,6 +146,20 @@ def test_the_picture_of_attention_is_of_the_images_as_tested(monkeypatch, tmp_pa
     shares = [share for [(_, share)] in drawn[2]]
     np.testing.assert_allclose(shares, classifier.outputs(inputs).max(axis=1), atol=1e-6)
     assert drawn[3] == [["a"], ["c"]]
+
+
+def test_the_attention_weights_of_an_image_are_counted():
+    model = zoo.vit(
+        input_shape=(8, 12, 3),
+        num_classes=3,
+        patch_size=4,
+        embed_dim=8,
+        num_heads=2,
+        num_layers=3,
+        num_registers=1,
+    )
+    maps = model.attention_maps(np.zeros((1, 8, 12, 3), np.float32))
+    assert report._num_attention_weights(model) == math.prod(maps.shape)
 
 
 @pytest.mark.parametrize("max_length", [4, 12])

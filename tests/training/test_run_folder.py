@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from zoo.errors import UserError
+from zoo.training.interruption import how_to_resume
 from zoo.training.run_folder import RunFolder
 
 
@@ -20,6 +21,29 @@ def test_a_run_where_the_system_has_no_locks(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
     for _ in range(2):
         RunFolder(tmp_path / "run", {}, overwrite=True).close()
+
+
+def test_a_run_that_is_deleted_in_part_can_be_deleted(tmp_path, monkeypatch):
+    RunFolder(tmp_path / "run", {}).close()
+    (tmp_path / "run" / "a").write_text("a")
+    (tmp_path / "run" / "tensorboard").mkdir()
+
+    def full(path):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", full)
+        with pytest.raises(UserError, match="cannot be written to"):
+            RunFolder(tmp_path / "run", {}, overwrite=True)
+    RunFolder(tmp_path / "run", {}, overwrite=True)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+
+
+def test_the_same_command_would_delete_a_run_that_it_overwrote(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["a.py", "--epochs", "3"])
+    assert how_to_resume() == "Run the same command to resume."
+    monkeypatch.setattr(sys, "argv", ["a.py", "--overwrite"])
+    assert how_to_resume() == "Run the same command without --overwrite to resume."
 
 
 def test_a_run_folder_guards_what_it_holds(tmp_path):

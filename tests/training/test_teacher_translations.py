@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -155,6 +156,15 @@ def test_further_sources_without_held_out_ones(teacher, pairs_of, tmp_path):
     more = tmp_path / "more.txt"
     more.write_text("held  OUT\n\n12.\nThe cat.\n¿Dónde está?\n")
     assert pairs_of(teacher=("a",), monolingual=str(more)).train == translated(teacher, SOURCES)
+
+
+def test_a_cache_in_the_run_directory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = SimpleNamespace(path=pathlib.Path("run"), is_chief=True)
+    for cache_dir in ("run", tmp_path / "run" / "cache"):
+        run.settings = translate.Config(tsv="x", cache_dir=str(cache_dir))
+        with pytest.raises(UserError, match="--cache-dir .* is in the run directory run"):
+            load_pairs(run, 10)
 
 
 def test_teachers_that_translate_nothing(teacher, pairs_of, monkeypatch):

@@ -241,6 +241,24 @@ def test_weights_can_be_taken_from_a_checkpoint(whole, tmp_path):
 # --- bad ones ------------------------------------------------------------------------------------
 
 
+class MovingAverage(keras.layers.Layer):
+    def build(self, shape):
+        self.moving_average = self.add_weight(shape=shape[1:], trainable=False, name="my_average")
+
+    def call(self, x):
+        return x - self.moving_average
+
+
+def test_weights_that_are_averages_by_their_name(tmp_path):
+    model = keras.Sequential([keras.Input((4,)), MovingAverage(), keras.layers.Dense(2)])
+    model.build()
+    model.layers[0].moving_average.assign([1.0, 2.0, 3.0, 4.0])
+    files.write(tmp_path / "epoch_00000_step_00000001", files.variables(model), 1, {})
+    before = model.get_weights()
+    load_weights(model, tmp_path)
+    assert_equal(model.get_weights(), before)
+
+
 @pytest.mark.parametrize("name", ["state.index", "state.data-00000-of-00001"])
 def test_damage_shows(interrupted, name):
     """A cut or changed file is not read, or what changed is no part of what it holds."""
@@ -285,6 +303,19 @@ def test_the_one_before_a_damaged_one_is_used(whole, interrupted, tmp_path, caps
     assert steps(interrupted) == [(2, 11), (2, 12), (3, 12)], "all are of this run"
     assert_equal(everything(trainer), everything(whole[0]))
     assert history(tmp_path) == history(whole[1])
+
+
+def test_one_that_cannot_be_read_is_not_replaced(interrupted, tmp_path, monkeypatch):
+    """As it may be intact: the disk with temporary files is full, for instance."""
+
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    before = steps(interrupted)
+    monkeypatch.setattr(files, "without_pattern", full)
+    with pytest.raises(TrainingStateError, match="cannot be used: .* No space left") as raised:
+        train(tmp_path)
+    assert not isinstance(raised.value, Damaged) and steps(interrupted) == before
 
 
 def test_a_foreign_one_is_named(interrupted_once, tmp_path, capsys):

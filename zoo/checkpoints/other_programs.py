@@ -4,7 +4,7 @@ import re
 
 _ADVICE = {  # pattern of names of files or tensors: what they are, and what to do
     r"lora_\w+\.|^adapter_": "an adapter of PEFT: save model.merge_and_unload()",
-    r"\bmake_embedding\b": "from OpenNMT-py: convert it with ct2-opennmt-py-converter",
+    r"\bmake_embedding\b": "from OpenNMT-py: train a new model with recipes/translate.py",
     r"^\w+/encoder\.embed_tokens\.": "from fairseq: convert it with a script of transformers 4",
     r"\bencoder_layer_\d+\.": "from torchvision: load timm's model, hf://timm/NAME",
     r"\bvisual\.\w+\.": "from OpenCLIP: load its image encoder in timm, hf://timm/NAME",

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from zoo.data.images import HELD_OUT, ImageDataset, Images, hold_out
 from zoo.errors import DataError
-from zoo.files import check_utf8, printable
+from zoo.files import check_utf8, printable, stored_config
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 TRAIN = ("train", "training")
@@ -164,13 +164,18 @@ def _check_test(folder, test, names):
 
 
 def _walk(folder):
-    """Yields (path, names of folders, names of files) in sorted order, without what is hidden."""
+    """Yields (path, names of folders, names of files) in sorted order.
+
+    What is hidden is left out, as are the runs of recipes, which contain plots.
+    """
 
     def fail(error):
         raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}.") from None
 
     for parent, folders, files in os.walk(folder, onerror=fail):
-        folders[:] = _shown(folders)  # `os.walk` goes on with these
+        folders[:] = [  # `os.walk` goes on with these
+            name for name in _shown(folders) if stored_config(pathlib.Path(parent, name)) is None
+        ]
         yield parent, folders, _shown(files)
 
 

@@ -9,6 +9,13 @@ REPEATED = 0.3  # seconds
 TERMINATED = 128 + signal.SIGTERM  # exit status 143, as shells report it
 
 
+def how_to_resume():
+    """What to do after an interruption, for messages."""
+    if "--overwrite" in sys.argv:  # which would delete the checkpoints
+        return "Run the same command without --overwrite to resume."
+    return "Run the same command to resume."
+
+
 class Interruption:
     """Records SIGTERM, which schedulers send, and the first SIGINT, which Ctrl-C sends.
 

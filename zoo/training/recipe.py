@@ -12,7 +12,7 @@ from zoo.startup import (
     escape_what_cannot_be_printed,
     import_tensorflow_quietly,
 )
-from zoo.training.interruption import exit_on_sigterm
+from zoo.training.interruption import exit_on_sigterm, how_to_resume
 
 import_tensorflow_quietly()
 try:
@@ -51,11 +51,11 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
         sys.exit(2)
     except BrokenPipeError:
         discard_output()
-        print("error: Standard output was closed. Run the same command to resume.", file=sys.stderr)
+        print(f"error: Standard output was closed. {how_to_resume()}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as interrupt:
         if not interrupt.args:  # otherwise the state was saved, and a message printed
-            print("\nInterrupted. Run the same command to resume from a checkpoint.")
+            print(f"\nInterrupted. {how_to_resume()}")
         sys.exit(130)
     except Exception as error:
         # TensorBoard's log writer raises its own error types when the disk is full.

@@ -5,11 +5,13 @@ Their `folder` is the `zoo.training.run_folder.RunFolder` of the run.
 """
 
 import csv
+import math
 
 import numpy as np
 
 from zoo.data.images import sample
 from zoo.errors import TaskError
+from zoo.models import ViT
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
 from zoo.training.report_distillation import as_table, compared_with_teacher
@@ -25,6 +27,7 @@ from zoo.training.report_translation_scores import translation_scores
 
 _NUM_SAMPLES = 5  # texts and translations in the printed summary
 _NUM_ATTENTION_IMAGES = 8
+_MAX_ATTENTION_WEIGHTS = 2**28  # of an image: 1 GiB in float32
 _MIN_ALIGNED = 5  # tokens of a source, whose alignment fits in a picture
 _MAX_ALIGNED = 20
 _PROMPT_CHARACTERS = 60
@@ -92,7 +95,10 @@ def finish_classifier(folder, classifier, data, restored=False):
         scores, summary = _several_label_scores(data, probabilities, words)
     else:
         scores, summary = _label_scores(folder, data, labels, probabilities, words, "images")
-    if hasattr(classifier.model, "attention_maps"):
+    model = classifier.model
+    if isinstance(model, ViT) and _num_attention_weights(model) > _MAX_ATTENTION_WEIGHTS:
+        print("attention.png is not drawn: the attention weights of an image take much memory.")
+    elif hasattr(model, "attention_maps"):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")
     _end(
         folder,
@@ -109,6 +115,12 @@ def finish_classifier(folder, classifier, data, restored=False):
         },
         summary=summary,
     )
+
+
+def _num_attention_weights(vit):
+    """The number of attention weights of an image, in all layers and heads."""
+    num_tokens = math.prod(vit.grid(vit.input_shape[:2])) + vit.num_prefix_tokens
+    return vit.num_layers * vit.num_heads * num_tokens**2
 
 
 def _draw_attention_maps(classifier, images, path):

@@ -57,9 +57,14 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
     if has_teachers:
         key["teachers"] = _teacher_key(settings)
 
-    root = run.path.parent / ".cache" / "translate"
+    run_path = run.path.absolute()
+    root = run_path.parent / ".cache" / "translate"
     if settings.cache_dir:
         root = pathlib.Path(settings.cache_dir)
+        if root.absolute().is_relative_to(run_path):
+            raise UserError(
+                f"--cache-dir {root} is in the run directory {run.path}. Choose another place."
+            )
 
     def write(path):
         text = read_pairs(settings)

@@ -84,9 +84,16 @@ def read(path, with_state=True):
 
     Raises:
         Damaged: if the content is not what was written.
+        TrainingStateError: if the files cannot be read, and may be intact.
     """
+    path = as_path(path)
     try:
-        with without_pattern(as_path(path)) as folder:
+        for file in path.iterdir():
+            file.open("rb").close()
+    except OSError as error:
+        raise TrainingStateError(f"{path} cannot be used: {error.strerror}.") from None
+    try:
+        with without_pattern(path) as folder:
             reader = tf.train.load_checkpoint(str(folder / _NAME))
             metadata = json.loads(reader.get_tensor("metadata"))
             state = {}
@@ -95,6 +102,8 @@ def read(path, with_state=True):
                     if name != "metadata":
                         state[name.removeprefix("state/")] = reader.get_tensor(name)
         return metadata, state
+    except (OSError, MemoryError) as error:  # of a full disk, for instance
+        raise TrainingStateError(f"{path} cannot be used: {error}.") from None
     # TensorFlow raises errors of several types, depending on where the damage is.
     except Exception as error:
         raise Damaged(f"{path} is damaged and cannot be used: {error}.") from None
@@ -164,7 +173,11 @@ def load_weights(model, path):
         path = checkpoints[-1]
     _, state = read(path)
     weights = {name: array for name, array in state.items() if name.startswith(WEIGHTS)}
-    averages = [array for name, array in state.items() if name.endswith("_average")]
+    averages = [
+        array
+        for name, array in state.items()
+        if name.startswith(OPTIMIZER) and name.endswith("_average")
+    ]
     variables_of_model = variables(model, (WEIGHTS,))
     trainable = model.trainable_variables
     wrong = difference(variables_of_model, weights)

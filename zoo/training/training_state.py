@@ -13,7 +13,7 @@ from zoo.errors import UserError
 from zoo.files import remove_partial
 from zoo.training import distribution
 from zoo.training import state_file as files
-from zoo.training.interruption import Interruption
+from zoo.training.interruption import Interruption, how_to_resume
 from zoo.training.state_file import TrainingStateError
 
 _SECONDS_BEFORE_VALIDATION = 10.0  # of training that may be lost if a run is killed in validation
@@ -298,7 +298,7 @@ class TrainingState(keras.callbacks.Callback):
 
     def _exit(self):
         if self._is_chief:
-            print(f"\nInterrupted: step {self.step:,} is saved. Run the same command to resume.")
+            print(f"\nInterrupted: step {self.step:,} is saved. {how_to_resume()}")
         distribution.any_worker(self._strategy, 0, True)  # none exits before the chief has saved
         self.interruption.exit()
 

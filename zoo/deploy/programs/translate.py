@@ -84,7 +84,8 @@ class Translator:
             beam_size: beam size, at least `n_best`.
             length_penalty: length penalty.
             max_length: maximum number of tokens of a translation.
-            target_prefix: the beginnings of the translations, a list of str.
+            target_prefix: the beginnings of the translations, a list of str; their tokens count
+                towards the minimum and the maximum number.
             **options: other arguments of `ctranslate2.Translator.translate_batch`.
 
         Returns:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from zoo import compat
 from zoo.errors import UserError
 from zoo.training.distribution.workers import num_workers, worker_index
+from zoo.training.interruption import how_to_resume
 
 _SECONDS_TO_TELL = 1.0
 _SECONDS_TO_END = 3.0
@@ -76,7 +77,7 @@ def exit_if_a_worker_is_lost(strategy):
         told = _TOLD.search(str(error))
         print(
             f"error: {told[1] if told else _lost(str(error))}\n"
-            "Start all workers again; their number may change.",
+            f"Start all workers again; their number may change. {how_to_resume()}",
             file=sys.stderr,
             flush=True,
         )
