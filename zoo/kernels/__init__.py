@@ -32,6 +32,7 @@ from zoo.kernels.products import (
     int8_logits,
     tied_logits,
 )
+from zoo.kernels.recurrence import linear_recurrence
 from zoo.kernels.update import apply_gradients
 
 enabled = os.environ.get("ZOO_KERNELS", "1") != "0"  # read when a function is traced
@@ -67,6 +68,7 @@ _RUNS = {  # kernel: when it runs
     dropout: training_on_cpus,
     layer_normalization: training_on_cpus,
     activation: training_on_cpus,
+    linear_recurrence: tracing_for_cpus,
     smoothed_cross_entropy: tracing_for_cpus,
     apply_gradients: tracing_for_cpus,
     bfloat16_dense: compiled_for_cpus,

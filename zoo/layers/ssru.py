@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from zoo import kernels
 from zoo.dtypes import at_least_float32
 from zoo.layers.cache import take_rows
 from zoo.layers.chunks import join_chunks, split_into_chunks
@@ -122,6 +123,7 @@ class SSRU(SameLengthLayer):
         return forget, (1.0 - forget) * at_least_float32(self.candidate(x))
 
 
+@kernels.accelerated_by(kernels.linear_recurrence)
 def linear_recurrence(factor, added, levels=4):
     """c_t = factor_t · c_{t-1} + added_t with c_0 = 0, for all t at once: [B, N, T, E].
 
