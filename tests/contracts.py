@@ -115,6 +115,15 @@ def check_save_load_save(case, folder, times=2):
         np.testing.assert_allclose(outputs, expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
+def check_frozen_stays_frozen(case):
+    """A layer that is frozen before it is built, and one with the config of a frozen one."""
+    layer = case.make()
+    layer.trainable = False
+    for frozen in (layer, remade(layer)):
+        run(case, frozen)
+        assert not any(variable.trainable for variable in frozen.variables)
+
+
 def check_symbolic_shape(case):
     """The inferred shape, with a dynamic batch and dynamic lengths, is that of the result."""
     shapes = [

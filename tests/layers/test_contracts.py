@@ -155,6 +155,7 @@ def test_no_mask_and_no_rate_is_forgotten():
         contracts.check_any_initializer,
         contracts.check_sublayer_configs,
         contracts.check_all_is_built,
+        contracts.check_frozen_stays_frozen,
     ],
     ids=lambda check: check.__name__,
 )

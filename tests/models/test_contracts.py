@@ -148,6 +148,7 @@ def test_help_describes_every_argument(model, build, settings):
     [
         contracts.check_every_weight_learns,
         contracts.check_all_is_built,
+        contracts.check_frozen_stays_frozen,
     ],
     ids=lambda check: check.__name__,
 )

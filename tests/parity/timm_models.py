@@ -25,6 +25,12 @@ KINDS = {
         "no_embed_class": True,
         "reg_tokens": 4,
     },
+    "registers with positions": {"reg_tokens": 2},
+    "registers with positions, mean": {
+        "class_token": False,
+        "global_pool": "avg",
+        "reg_tokens": 1,
+    },
     "attention pooling": {"class_token": False, "global_pool": "map", "num_heads": 2},
     "attention pooling, registers": {
         "class_token": False,

@@ -74,6 +74,23 @@ def distillation_register(token, positions):
     }
 
 
+def registers_with_positions(token, positions, num_class_tokens, num_registers):
+    """The entries of registers that have learned positions, after those of the class tokens."""
+    start = num_class_tokens
+    end = num_class_tokens + num_registers
+
+    def registers(tokens, places):
+        return tokens[0] + places[0, start:end]
+
+    def others(places):
+        return np.delete(places[0], range(start, end), 0)
+
+    return {
+        "registers/tokens": Source((token, positions), registers),
+        "patch_positions/embeddings": Source((positions,), others),
+    }
+
+
 def assign_adapted(model, tensors, table, native, is_new_head, ignored=()):
     """Assigns weights that were trained on images of the shape `native`, (H, W, C), to a model.
 
@@ -143,21 +160,22 @@ def count_blocks(shapes, block):
     return len({match[1] for match in map(pattern.match, shapes) if match})
 
 
-def image_size(tensors, name, prefix, patch_size, size=()):
-    """Returns the image size that learned positions are for, and whether class tokens have some.
+def image_size(tensors, name, prefix, patch_size, size=(), registers=0):
+    """Returns the image size that learned positions are for, and how many are not of patches.
 
     Args:
         tensors, name: `Tensors`, and the name of the positions [1, n, E].
         prefix: number of class tokens that may have positions; 0 if none has.
+        registers: number of registers that may have positions if class tokens have.
         patch_size: side of a patch in pixels.
         size: (H, W) in the metadata; without it, images are square.
     """
     positions = tensors.shape(name, 3)[1]
-    for before in (0, prefix):
+    for before in (0, prefix, prefix + registers):
         side = math.isqrt(max(positions - before, 0)) * patch_size
         height, width = size or (side, side)
         if (height // patch_size) * (width // patch_size) == positions - before > 0:
-            return (height, width), before > 0
+            return (height, width), before
     raise _misfit(tensors, name, positions, size)
 
 

@@ -1,5 +1,6 @@
 """Serialization of layers: a constructor's arguments are its config."""
 
+import functools
 import inspect
 
 import keras
@@ -20,6 +21,7 @@ class ConfigMixin:
     def __new__(cls, *args, **kwargs):
         layer = super().__new__(cls, *args, **kwargs)
         layer.given_arguments = GivenArguments(cls.__init__, args, kwargs)
+        layer.build = _build_frozen(layer, layer.build)
         return layer
 
     def get_config(self):
@@ -127,6 +129,22 @@ class SameLengthLayer(SameShapeLayer):
     def compute_output_shape(self, input_shape=None, *others, **named):
         shape = super().compute_output_shape(input_shape, *others, **named)
         return (*shape[:-1], self.embed_dim)
+
+
+def _build_frozen(layer, build):
+    """The method `build` of a layer that, as in Keras, may have been frozen before.
+
+    Keras then freezes the variables of the layer alone, not those of its sublayers.
+    """
+
+    @functools.wraps(build)
+    def build_frozen(*args, **kwargs):
+        build(*args, **kwargs)
+        if not layer.trainable:
+            for part in compat.outermost_layers(layer):
+                part.trainable = False
+
+    return build_frozen
 
 
 def build_layers(layer, shape):

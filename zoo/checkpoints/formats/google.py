@@ -58,7 +58,8 @@ def load(path, config, tensors, options):
         size = tuple(options.get("input_shape", (224, 224))[:2])
         has_prefix_positions = False
     else:
-        size, has_prefix_positions = image_size(tensors, positions, has_class_token, patch_size)
+        size, num_others = image_size(tensors, positions, has_class_token, patch_size)
+        has_prefix_positions = num_others > 0
     arguments = {
         "input_shape": (*size, channels),
         "patch_size": patch_size,

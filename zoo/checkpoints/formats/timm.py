@@ -17,7 +17,13 @@ from zoo.checkpoints.mapping import (
     same,
     stacked,
 )
-from zoo.checkpoints.vision_transformer import count_blocks, image_size, table_size, vit_classifier
+from zoo.checkpoints.vision_transformer import (
+    count_blocks,
+    image_size,
+    registers_with_positions,
+    table_size,
+    vit_classifier,
+)
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError
 
@@ -106,6 +112,9 @@ def load(path, config, tensors, options):
     table = {**TABLE, "class_token/tokens": stacked(*class_tokens)}
     if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
         table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(arguments["embed_dim"]))
+    if _registers_have_positions(tensors, arguments):
+        counts = (len(class_tokens), arguments["num_registers"])
+        table |= registers_with_positions("reg_token", "pos_embed", *counts)
     tables = _tables(tensors)
     table["encoder_{i}_positions/embeddings"] = Source(tables, lambda *biases: sum(biases))
     if "blocks.0.attn.q_bias" in tensors:
@@ -146,6 +155,17 @@ def _check(tensors, config):
         raise CheckpointError(f"{tensors.path}: {', '.join(unknown)} is not supported.")
 
 
+def _registers_have_positions(tensors, arguments):
+    """Whether there is a position for each class token, register and patch (`reg_tokens`)."""
+    if not arguments["num_registers"] or "pos_embed" not in tensors:
+        return False
+    height, width, _ = arguments["input_shape"]
+    side = arguments["patch_size"]
+    num_patches = (height // side) * (width // side)
+    others = arguments["num_class_tokens"] + arguments["num_registers"]
+    return tensors.shape("pos_embed", 3)[1] == others + num_patches
+
+
 def _tables(tensors):
     """The names of BEiT's tables of biases that a file has."""
     return [name for name in BIASES if name.replace("{i}", "0") in tensors]
@@ -175,14 +195,16 @@ def infer(tensors, num_class_tokens, config):
     embed_dim, channels, patch_size, _ = tensors.shape(ANCHOR, 4)
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
     size = config.get("input_size", ())[1:]
+    num_registers = shapes.get("reg_token", (1, 0))[1]
     prefix_positions = True
     tables = _tables(tensors)
     if tables:
         size = table_size(tensors, tables[0].replace("{i}", "0"), patch_size, size)
     elif "pos_embed" in tensors or not size:
-        size, prefix_positions = image_size(
-            tensors, "pos_embed", num_class_tokens, patch_size, size
+        size, num_others = image_size(
+            tensors, "pos_embed", num_class_tokens, patch_size, size, num_registers
         )
+        prefix_positions = 0 < num_class_tokens <= num_others
     architecture = config.get("architecture", "")
     is_split = "blocks.0.mlp.fc1_g.weight" in tensors
     if is_split or tensors.shape("blocks.0.mlp.fc1.weight", 2)[0] == 2 * ff_dim:
@@ -193,6 +215,8 @@ def infer(tensors, num_class_tokens, config):
         activation = "gelu_tanh"
     else:
         activation = "gelu"
+    is_clip = "_clip_" in architecture or not architecture
+    epsilon = 1e-5 if "norm_pre.weight" in shapes and is_clip else 1e-6
     pool = config.get("global_pool")
     if not pool and "attn_pool.latent" in shapes:
         pool = "map"
@@ -207,7 +231,7 @@ def infer(tensors, num_class_tokens, config):
         "activation": activation,
         "pool": POOLS[pool],
         "num_class_tokens": num_class_tokens,
-        "num_registers": shapes.get("reg_token", (1, 0))[1],
+        "num_registers": num_registers,
         "positions": "relative_table" if tables else "learned",
         "prefix_positions": prefix_positions,
         "layer_scale": 1.0 if "blocks.0.ls1.gamma" in shapes else None,
@@ -215,7 +239,7 @@ def infer(tensors, num_class_tokens, config):
         "representation_dim": shapes.get("pre_logits.fc.bias", (None,))[0],
         "normalize_embeddings": "norm_pre.weight" in shapes,
         "normalize_pooled": "fc_norm.weight" in shapes,
-        "epsilon": 1e-5 if "norm_pre.weight" in shapes else 1e-6,
+        "epsilon": epsilon,
     }
 
 
