@@ -34,7 +34,9 @@ class TokenEmbedding(ConfigMixin, keras.layers.Layer):
         normalize: whether the sum is normalized.
         epsilon: added to the variance, or the mean square, in the normalization.
         norm_type: "layer" or "rms"; see `zoo.layers.normalization_layer`.
-        tokens: the layer `tokens` of another `TokenEmbedding`, whose matrix this one shares.
+        tokens: the layer `tokens` of another `TokenEmbedding`, whose matrix this one shares. Keras
+            cannot load a functional model of both: use them in a subclass of `keras.Model`, as
+            `zoo.models.Transformer` does.
 
     Inputs:
         ids: token ids, int [B, T].
