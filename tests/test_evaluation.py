@@ -314,6 +314,13 @@ def folder(tmp_path):
     return tmp_path / "images"
 
 
+def test_all_models_are_checked_before_the_first_one_computes(classifier, folder, monkeypatch):
+    monkeypatch.setattr(ImageClassifier, "outputs_of_images", None)
+    other = ImageClassifier(classifier.model, classifier.preprocessing, [*"acdeghi"])
+    with pytest.raises(DataError, match="lacks 2 of the 2 classes"):
+        zoo.evaluate([classifier, other], folder)
+
+
 def test_class_folders_are_found_by_the_names_of_the_classes(classifier, folder):
     """Images are resized and cropped once."""
     probabilities = classifier.probabilities(

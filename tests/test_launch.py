@@ -43,6 +43,23 @@ def test_each_worker_gets_to_know_the_others():
     assert clusters[0] == clusters[1] == clusters[2] and len(set(clusters[0])) == 3
 
 
+def test_output_that_nobody_reads(tmp_path):
+    """As of `| head`: the workers go on."""
+    code = f"[print('x' * 100) for _ in range(5000)]; open(r'{tmp_path / 'done'}', 'w')"
+    process = subprocess.Popen(
+        command(1, sys.executable, "-c", code),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+    )
+    with process:
+        process.stdout.readline()
+        process.stdout.close()
+        process.wait(timeout=60)
+    assert (tmp_path / "done").exists()
+
+
 INDEX = """
 import json, os, signal, sys, time
 index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]

@@ -135,6 +135,16 @@ def test_a_model_is_built_once(write, options, tmp_path, monkeypatch):
     assert built == [loaded.model]
 
 
+def test_a_task_that_is_saved_beside_published_weights(tmp_path):
+    zoo.save_hf(small_classifier(image=(8, 8, 3)), tmp_path / "weights")
+    classifier = zoo.load(tmp_path / "weights")
+    head = classifier.model.head.bias
+    head.assign(head + 1.0)
+    classifier.save(tmp_path / "weights")
+    loaded = zoo.load(tmp_path / "weights")
+    np.testing.assert_array_equal(loaded.model.head.bias, head)
+
+
 def test_options_that_do_not_fit_a_run(tmp_path):
     small_classifier().save(tmp_path)
     with pytest.raises(

@@ -230,7 +230,7 @@ def test_what_are_texts(tasks, kind):
         with pytest.raises(UserError):
             task(texts)
     if kind == "translator":
-        for texts in ({"a"}, {"a": 1}, [None], [b"a"]):
+        for texts in ({"a"}, {"a": 1}, [None], [b"a"], []):
             with pytest.raises(UserError):
                 task(["a"], target_prefix=texts)
             with pytest.raises(UserError):

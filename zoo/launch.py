@@ -90,7 +90,10 @@ def _gpus():
 
 def _copy_output(process, index):
     for line in process.stdout:
-        print(f"[{index}] {line.rstrip()}\n", end="", flush=True)  # at once: there are more threads
+        # After an error, such as that of `| head`, it is read on, as the worker would wait.
+        with contextlib.suppress(OSError):
+            # At once, as there are more threads.
+            print(f"[{index}] {line.rstrip()}\n", end="", flush=True)
 
 
 def _wait(processes):

@@ -30,6 +30,12 @@ _TASKS = (
 )
 
 
+def is_saved(folder):
+    """Whether a task was saved in a folder, which may contain published weights as well."""
+    has_description = any((folder / task.description_file).is_file() for task in _TASKS)
+    return has_description and (folder / MODEL_FILE).is_file()
+
+
 def load(folder, options):
     """Loads the task that was saved in a run directory."""
     task = _task(folder)

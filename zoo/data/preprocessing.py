@@ -214,7 +214,10 @@ def _pil_pixels(image):
     if image.mode.startswith("I;16"):
         return (np.asarray(image) // 256).astype(np.uint8)
     if image.mode not in ("I", "F"):  # which are of any range, as arrays are
-        image = image.convert("RGB")
+        try:
+            image = image.convert("RGB")
+        except OSError as error:  # of a file that is read now
+            raise ImageError(f"The image cannot be read: {error}.") from None
     return np.asarray(image)
 
 

@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import pathlib
-import shutil
 import tempfile
 from importlib.metadata import version
 from typing import NamedTuple
@@ -109,16 +108,29 @@ def export(
     _check_folder(folder, overwrite)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as partial:
-            partial = pathlib.Path(partial) / folder.name
+        with tempfile.TemporaryDirectory(
+            dir=folder.parent, prefix=f".{folder.name}.", ignore_cleanup_errors=True
+        ) as temporary:
+            partial = pathlib.Path(temporary, folder.name)
             partial.mkdir()
             _write(model, partial, format, dtype, options, folder.resolve())
-            if folder.is_dir():
-                shutil.rmtree(folder)
-            os.replace(partial, folder)
+            _replace(folder, partial)
     except OSError as error:
         raise ExportError(f"{folder} cannot be written to: {error.strerror or error}.") from None
     return folder
+
+
+def _replace(folder, new):
+    """Renames the folder `new` to `folder`, whose content is kept until then."""
+    old = new.with_name(f"{new.name}.old")
+    if folder.is_dir():
+        os.replace(folder, old)
+    try:
+        os.replace(new, folder)
+    except OSError:
+        if old.is_dir():
+            os.replace(old, folder)
+        raise
 
 
 def _write(model, folder, format, dtype, options, final):

@@ -16,7 +16,7 @@ from zoo.data.images import unreadable_images_named
 from zoo.data.plain_text import concatenated_tokens, evaluation_windows, read_texts
 from zoo.data.text_rows import clean
 from zoo.deploy.export import DESCRIPTION_FILE
-from zoo.errors import CheckpointError, DataError, UserError
+from zoo.errors import CheckpointError, DataError, UserError, needed
 from zoo.evaluation.data import (
     Labeled,
     is_of_training,
@@ -115,9 +115,11 @@ def evaluate(
         raise UserError("With several labels per image, pass labels, a table of them.")
     if kind in ("classifier", "multi_label_classifier"):
         items = labeled_images(data, labels, data_dir, tasks[0].settings, tasks[0].problem)
+        _check_classes(tasks, items)
         reports = [_measured(_classification, task, items) for task in tasks]
     elif kind == "text_classifier":
         items = labeled_texts(data, tasks[0].settings)
+        _check_classes(tasks, items)
         reports = [_measured(_classification, task, items) for task in tasks]
     elif kind == "generator":
         items = Labeled(read_texts([data]), [], path=data)
@@ -126,6 +128,7 @@ def evaluate(
         is_path = isinstance(target, (str, os.PathLike))
         targets = [target] if is_path else target or ()
         items = sentence_pairs(data, targets, tasks[0].settings)
+        needed("sacrebleu")
         reports = [_measured(_translations, task, items) for task in tasks]
         translations = [report.pop("translations") for report in reports]
         compared = compared_translations(translations, items.labels, bleu_tokenize)
@@ -186,6 +189,12 @@ def _kind(task):
 
 
 # --- scores of one model --------------------------------------------------------------------------
+
+
+def _check_classes(classifiers, data):
+    """Raises `DataError` before the work if a model does not have the classes of the data."""
+    for classifier in classifiers:
+        model_labels(data, classifier.class_names)
 
 
 def _classification(classifier, data):

@@ -17,7 +17,15 @@ from tqdm import tqdm
 
 from zoo.decoding import Hypotheses, SpecialTokens
 from zoo.errors import CheckpointError, TaskError, as_number, check_tensorflow
-from zoo.files import as_new_path, as_path, check_archive, read_json, stored_config
+from zoo.files import (
+    as_new_path,
+    as_path,
+    atomic,
+    check_archive,
+    read_json,
+    stored_config,
+    write_text,
+)
 from zoo.models.base import ZooModel
 from zoo.tasks.padded_batches import pad_and_batch
 from zoo.tasks.weight_names import check_size, check_weights
@@ -118,10 +126,11 @@ class Task:
         text = json.dumps(description, indent=2)
         folder = as_new_path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.model.save(folder / MODEL_FILE, include_optimizer=False)
+        with atomic(folder / MODEL_FILE) as partial:
+            self.model.save(partial, include_optimizer=False)
         for attribute, name in self.tokenizer_names.items():
             save_tokenizer(getattr(self, attribute), folder, name)
-        (folder / self.description_file).write_text(text + "\n")
+        write_text(folder / self.description_file, text + "\n")
         for other in _subclasses(Task):  # of another kind of task that was there
             if other.description_file not in (None, self.description_file):
                 (folder / other.description_file).unlink(missing_ok=True)

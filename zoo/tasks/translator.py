@@ -336,7 +336,9 @@ class Translator(GenerationTask):
         num_parts = [len(layout) // 2 for layout in layouts]
         rows = [[source] for source in sources]
         # With a shortlist, tokens are numbered by candidates, also those of `special.prefix`.
-        if target_prefix or self.shortlist is not None:
+        if isinstance(target_prefix, str) and not target_prefix:
+            target_prefix = None
+        if target_prefix is not None or self.shortlist is not None:
             prefixes = self._prefixes(target_prefix, num_parts, max_length or limit)
             rows = [[source, prefix] for source, prefix in zip(sources, prefixes)]
 
@@ -360,7 +362,7 @@ class Translator(GenerationTask):
         """
         special = self.special_tokens
         tokenizer = self.target_tokenizer
-        texts = target_prefix or ""
+        texts = "" if target_prefix is None else target_prefix
         if isinstance(texts, str):
             texts = [texts] * len(num_parts)
         encoded = encode(
