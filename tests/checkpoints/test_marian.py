@@ -11,11 +11,13 @@ import sentencepiece
 import yaml
 
 import zoo
+from tests import contracts
 from tests.checkpoints import marian_models as marian
 from tests.checkpoints.marian_models import ATTENTION, PRE, SETTINGS, container
 from tests.checkpoints.translation_folders import spm
 from zoo.checkpoints import CheckpointError, marian_file, marian_folder
 from zoo.checkpoints.formats import registry
+from zoo.errors import TaskError
 
 LINES = ["the cat sees a dog", "a dog sees the cat", "two birds and a fish", "\U0001f600 caf\u00e9"]
 CONTROL = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
@@ -295,6 +297,8 @@ def test_a_shortlist_suppresses_all_other_tokens(tmp_path):
         [found] = short.sample([text], 3, **options)
         [expected] = plain.sample([text], 3, **options, **others)
         assert [x.text for x in found] == [x.text for x in expected]
+    with pytest.raises(TaskError, match="A shortlist needs a model whose output layer"):
+        short.model = contracts.remade(short.model, shared="none")
     options = {"beam_size": 1, "target_prefix": "the"}
     assert short(LINES, **options) == [short([text], **options)[0] for text in LINES]
 

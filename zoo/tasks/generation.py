@@ -4,7 +4,7 @@ Axes: B texts, K hypotheses of a text, S source tokens, F tokens of a prefix, C 
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -99,7 +99,7 @@ class GenerationTask(TextTask):
         if "suppress_tokens" in values:
             last = self._output_tokenizer.vocab_size - 1
             tokens = values["suppress_tokens"]
-            if isinstance(tokens, (bytes, Mapping)):
+            if isinstance(tokens, (bytes, Mapping)) or not isinstance(tokens, Iterable):
                 raise TaskError(f"suppress_tokens must be a list of ids. Received: {tokens!r}.")
             ids = {as_number("suppress_tokens", token, int, 0, last) for token in tokens}
             values["suppress_tokens"] = tuple(sorted(ids))

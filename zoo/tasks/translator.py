@@ -105,8 +105,8 @@ class Translator(GenerationTask):
 
     @shortlist.setter
     def shortlist(self, shortlist):
-        if shortlist is not None and self.model.output_projection is not None:
-            raise TaskError("A shortlist needs a model whose output layer is the target embedding.")
+        if shortlist is not None:
+            _check_output(self.model)
         self._shortlist = shortlist
         self.engine = None  # engines do not support shortlists
 
@@ -254,6 +254,8 @@ class Translator(GenerationTask):
 
     def check_model(self, model):
         super().check_model(model)
+        if self.shortlist is not None:
+            _check_output(model)
         if self.max_length is not None:
             as_number("max_length", self.max_length, int, 1, model.max_length)
 
@@ -406,3 +408,9 @@ class Translator(GenerationTask):
                 f"{len(targets)} translations."
             )
         return list(zip(sources, targets))
+
+
+def _check_output(model):
+    """Raises `TaskError` if the output layer of a model does not fit a shortlist."""
+    if model.output_projection is not None:
+        raise TaskError("A shortlist needs a model whose output layer is the target embedding.")
