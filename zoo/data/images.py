@@ -189,7 +189,7 @@ class ImageDataset(NamedTuple):
         source_shape: (H, W, C) of the images in their source; H and W are None if they differ.
         notes: lines about the data, such as names of files that are not used.
         valid: validation images; None if the test images are used.
-        seed: the seed by which the test images were drawn; None if they are given.
+        seed: the seed by which test or validation images were drawn; None if all are given.
     """
 
     train: Images
