@@ -1,4 +1,4 @@
-"""The loop gives the cells and gradients of the parallel scan, in float32 within rounding."""
+"""The loop gives the cells and gradients of the parallel scan, in float64 within rounding."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,9 @@ from zoo.layers.ssru import linear_recurrence
 def traced(layer, training):
     """Function of x [B, T, E] and a mask: outputs, gradients and gradients of gradients."""
 
-    @tf.function(input_signature=[tf.TensorSpec((None, None, 3)), tf.TensorSpec((None, None))])
+    shapes = ((None, None, 3), (None, None))
+
+    @tf.function(input_signature=[tf.TensorSpec(shape, tf.float64) for shape in shapes])
     def call(x, real):
         with tf.GradientTape() as outer:
             outer.watch(x)
@@ -30,19 +32,19 @@ def traced(layer, training):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_equals_the_scan(training, monkeypatch):
-    layer = SSRU(5)
+    layer = SSRU(5, dtype="float64")
     layer.build((None, None, 3))
     loop = traced(layer, training)
     scan = traced(layer, training)
     for length in (1, 2, 33):
-        x = normal(2, length, 3)
-        real = np.ones((2, length), np.float32)
+        x = normal(2, length, 3).astype("float64")
+        real = np.ones((2, length))
         real[1, length // 2 :] = 0
         monkeypatch.setattr(kernels, "enabled", True)
         found = loop(x, real)
         monkeypatch.setattr(kernels, "enabled", False)
         for one, other in zip(found, scan(x, real), strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5 * max(np.abs(other).max(), 1))
+            np.testing.assert_allclose(one, other, atol=1e-12 * max(np.abs(other).max(), 1))
 
 
 def test_no_tokens():
