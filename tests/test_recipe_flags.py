@@ -44,6 +44,7 @@ SMALL = {
 SMALL["cnn_cifar10"] |= {"batch_size": 16, "randaugment_num_ops": 1, "precision": "float32"}
 SMALL["vit_cifar10"] |= {"batch_size": 16, "patch_dropout": (0.5, 0.25), "precision": "float32"}
 SMALL["vit_imagenet"] |= {"batch_size": 8, "epochs": 200, "warmup_steps": 9}
+SMALL["text_classifier"] |= {"tokens_per_batch": 300}  # more updates, whose weights are averaged
 SMALL["vit_finetune"] |= {"batch_size": 16, "optimizer": "adamw", "warmup_steps": 2}
 # Flags without an effect on what is compared, and why.
 NOT_COMPARED = {
