@@ -32,8 +32,7 @@ _TASKS = (
 
 def is_saved(folder):
     """Whether a task was saved in a folder, which may contain published weights as well."""
-    has_description = any((folder / task.description_file).is_file() for task in _TASKS)
-    return has_description and (folder / MODEL_FILE).is_file()
+    return _saved_task(folder) is not None
 
 
 def load(folder, options):
@@ -55,11 +54,19 @@ def load(folder, options):
     return _changed_vit(folder, config["config"], description, options)
 
 
-def _task(folder):
-    """The class of the task that was saved in a folder."""
+def _saved_task(folder):
+    """The class of the task that was saved in a folder, or None."""
     for task in _TASKS:
         if (folder / task.description_file).is_file() and (folder / MODEL_FILE).is_file():
             return task
+    return None
+
+
+def _task(folder):
+    """The class of the task that was saved in a folder; an error if there is none."""
+    task = _saved_task(folder)
+    if task is not None:
+        return task
     names = " or ".join(task.description_file for task in _TASKS)
     files = sorted(path.name for path in folder.iterdir())
     raise FileNotFoundError(

@@ -66,16 +66,11 @@ def create_vit(create, tensors, arguments, names, options):
     return create_model(create, tensors, arguments, {**options, "input_shape": shape})
 
 
-def distillation_register(token, positions):
-    """The entries of DeiT's distillation token without a head: a register, with its position."""
-    return {
-        "registers/tokens": Source((token, positions), lambda x, places: x[0] + places[0, 1:2]),
-        "patch_positions/embeddings": Source((positions,), lambda x: np.delete(x[0], 1, 0)),
-    }
-
-
 def registers_with_positions(token, positions, num_class_tokens, num_registers):
-    """The entries of registers that have learned positions, after those of the class tokens."""
+    """The entries of registers that have learned positions, after those of the class tokens.
+
+    DeiT's distillation token without a head is such a register, after one class token.
+    """
     start = num_class_tokens
     end = num_class_tokens + num_registers
 

@@ -115,12 +115,10 @@ def evaluate(
         raise UserError("With several labels per image, pass labels, a table of them.")
     if kind in ("classifier", "multi_label_classifier"):
         items = labeled_images(data, labels, data_dir, tasks[0].settings, tasks[0].problem)
-        _check_classes(tasks, items)
-        reports = [_measured(_classification, task, items) for task in tasks]
+        reports = _classifications(tasks, items)
     elif kind == "text_classifier":
         items = labeled_texts(data, tasks[0].settings)
-        _check_classes(tasks, items)
-        reports = [_measured(_classification, task, items) for task in tasks]
+        reports = _classifications(tasks, items)
     elif kind == "generator":
         items = Labeled(read_texts([data]), [], path=data)
         reports = [_measured(_likelihood, task, items) for task in tasks]
@@ -136,10 +134,10 @@ def evaluate(
     return reports if are_several else reports[0]
 
 
-def _measured(score, task, data):
-    """The scores of a model, with the time and memory that it takes."""
+def _measured(score, *arguments):
+    """The scores that a function computes of a model, with the time and memory that it takes."""
     start = time.perf_counter()
-    scores = score(task, data)
+    scores = score(*arguments)
     seconds = time.perf_counter() - start
     return {
         **scores,
@@ -191,14 +189,17 @@ def _kind(task):
 # --- scores of one model --------------------------------------------------------------------------
 
 
-def _check_classes(classifiers, data):
-    """Raises `DataError` before the work if a model does not have the classes of the data."""
-    for classifier in classifiers:
-        model_labels(data, classifier.class_names)
+def _classifications(classifiers, data):
+    """The report of each classifier; all must have the classes of the data, before the work."""
+    matched = [model_labels(data, classifier.class_names) for classifier in classifiers]
+    return [
+        _measured(_classification, classifier, data, labels, notes)
+        for classifier, (labels, notes) in zip(classifiers, matched)
+    ]
 
 
-def _classification(classifier, data):
-    labels, notes = model_labels(data, classifier.class_names)
+def _classification(classifier, data, labels, notes):
+    """The scores of a classifier; `labels` and `notes` are results of `model_labels`."""
     probabilities = _probabilities(classifier, data.items)
     unlabeled = sum(not row for row in labels)
     if classifier.problem == "multi_label":

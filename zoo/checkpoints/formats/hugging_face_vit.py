@@ -17,7 +17,7 @@ from zoo.checkpoints.hugging_face_config import (
     sides,
 )
 from zoo.checkpoints.mapping import collect, dense, feed_forward, norm, patches, same, stacked
-from zoo.checkpoints.vision_transformer import distillation_register, image_size, vit_classifier
+from zoo.checkpoints.vision_transformer import image_size, registers_with_positions, vit_classifier
 
 MODEL_TYPES = ("vit", "deit", "dinov2", "dinov2_with_registers", "vit_mae", "ijepa")
 ANCHOR = "embeddings.patch_embeddings.projection.weight"
@@ -49,7 +49,7 @@ VIT = {
     **norm("encoder_norm", "layernorm"),
     **dense("head", "classifier"),
 }
-DEIT = {**VIT, **distillation_register(DISTILLED, POSITIONS)}
+DEIT = {**VIT, **registers_with_positions(DISTILLED, POSITIONS, 1, 1)}
 DEIT_DISTILLED = {
     **VIT,
     "class_token/tokens": stacked("embeddings.cls_token", DISTILLED),

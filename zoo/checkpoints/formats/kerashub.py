@@ -9,7 +9,7 @@ import numpy as np
 from zoo.checkpoints.hugging_face_config import INTERPOLATIONS, check_settings
 from zoo.checkpoints.mapping import Source, feed_forward, merged_dense, norm, stacked
 from zoo.checkpoints.tensors import Tensors
-from zoo.checkpoints.vision_transformer import distillation_register, vit_classifier
+from zoo.checkpoints.vision_transformer import registers_with_positions, vit_classifier
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.errors import CheckpointError, needed
 from zoo.files import read_json
@@ -45,7 +45,7 @@ VIT = {
 DISTILLED = "distillation_token"
 DEIT = {
     **VIT,
-    **distillation_register(DISTILLED, "position_embedding"),
+    **registers_with_positions(DISTILLED, "position_embedding", 1, 1),
     **feed_forward(FEED_FORWARD, f"{BLOCK}mlp/dense", f"{BLOCK}output_layer/output", merged_dense),
 }
 

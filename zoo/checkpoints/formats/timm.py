@@ -108,11 +108,11 @@ def load(path, config, tensors, options):
         config = {**config.get("model_args", {}), **config.get("pretrained_cfg", {}), **config}
     check_settings(tensors.path, config, SUPPORTED)
     class_tokens = [name for name in ("cls_token", "dist_token") if name in tensors]
-    arguments = infer(tensors, len(class_tokens), config)
+    arguments, num_others = infer(tensors, len(class_tokens), config)
     table = {**TABLE, "class_token/tokens": stacked(*class_tokens)}
     if "norm_pre.weight" in tensors and "patch_embed.proj.bias" not in tensors:
         table["patch_embed/projection/bias"] = Source((), lambda: np.zeros(arguments["embed_dim"]))
-    if _registers_have_positions(tensors, arguments):
+    if num_others > len(class_tokens):
         counts = (len(class_tokens), arguments["num_registers"])
         table |= registers_with_positions("reg_token", "pos_embed", *counts)
     tables = _tables(tensors)
@@ -155,17 +155,6 @@ def _check(tensors, config):
         raise CheckpointError(f"{tensors.path}: {', '.join(unknown)} is not supported.")
 
 
-def _registers_have_positions(tensors, arguments):
-    """Whether there is a position for each class token, register and patch (`reg_tokens`)."""
-    if not arguments["num_registers"] or "pos_embed" not in tensors:
-        return False
-    height, width, _ = arguments["input_shape"]
-    side = arguments["patch_size"]
-    num_patches = (height // side) * (width // side)
-    others = arguments["num_class_tokens"] + arguments["num_registers"]
-    return tensors.shape("pos_embed", 3)[1] == others + num_patches
-
-
 def _tables(tensors):
     """The names of BEiT's tables of biases that a file has."""
     return [name for name in BIASES if name.replace("{i}", "0") in tensors]
@@ -190,13 +179,18 @@ def _has_fixed_positions(tensors):
 
 
 def infer(tensors, num_class_tokens, config):
-    """Infers the arguments of `zoo.vit`, except `num_heads`, from tensors and config.json."""
+    """Infers the arguments of `zoo.vit`, except `num_heads`, from tensors and config.json.
+
+    Returns:
+        (arguments, number of learned positions that are not of patches).
+    """
     shapes = tensors.shapes
     embed_dim, channels, patch_size, _ = tensors.shape(ANCHOR, 4)
     _, ff_dim = tensors.shape("blocks.0.mlp.fc2.weight", 2)
     size = config.get("input_size", ())[1:]
     num_registers = shapes.get("reg_token", (1, 0))[1]
     prefix_positions = True
+    num_others = 0
     tables = _tables(tensors)
     if tables:
         size = table_size(tensors, tables[0].replace("{i}", "0"), patch_size, size)
@@ -222,7 +216,7 @@ def infer(tensors, num_class_tokens, config):
         pool = "map"
     if not pool:
         pool = "avg" if "fc_norm.weight" in shapes or not num_class_tokens else "token"
-    return {
+    arguments = {
         "input_shape": (*size, channels),
         "patch_size": patch_size,
         "embed_dim": embed_dim,
@@ -241,6 +235,7 @@ def infer(tensors, num_class_tokens, config):
         "normalize_pooled": "fc_norm.weight" in shapes,
         "epsilon": epsilon,
     }
+    return arguments, num_others
 
 
 def preprocessing(path, config, input_shape, is_imagenet):

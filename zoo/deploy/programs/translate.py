@@ -61,7 +61,9 @@ class Translator:
             prefixes = []
             for fields, prefix in zip(layouts, target_prefix, strict=True):
                 num_parts = len(fields) // 2
-                prefixes += [prefix, *[""] * (num_parts - 1)][:num_parts]
+                if num_parts:
+                    prefixes.append(prefix)
+                    prefixes += [""] * (num_parts - 1)
             options["target_prefix"] = prefixes
         best = iter([answers[0][0] for answers in self.n_best(parts, **options)])
         return [join_sentences(fields, [next(best) for _ in fields[1::2]]) for fields in layouts]
