@@ -127,8 +127,8 @@ def main(config):
         weighted_metrics=[accuracy],
         identity={
             "checksum of the tokenizer": checksum(tokenizer),
-            "data": f"{len(train):,} tokens, checksum {zlib.crc32(train):08x}, "
-            f"validation text {zlib.crc32(valid):08x}",
+            "data": f"{len(train):,} tokens, checksum {zlib.crc32(train):08x}",
+            "validation data": f"{zlib.crc32(valid):08x}",
         },
         finish=finish,
         per_epoch={"tokens": steps * config.batch_size * config.max_length},

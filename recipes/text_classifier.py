@@ -31,7 +31,7 @@ from zoo.errors import UserError
 from zoo.tasks.classifier import TextClassifier
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.sentencepiece import train_tokenizer
-from zoo.training.fine_tuning import load_of_flag
+from zoo.training.fine_tuning import load_model_of_flag
 from zoo.training.losses import (
     ClassWeighted,
     SmoothedCrossEntropy,
@@ -205,8 +205,7 @@ def main(config):
     identity = {}
     if config.weights:
         identity["model of weights"] = fingerprint(model, classifier.description())
-    texts = [[part.texts, part.labels.tolist()] for part in (data.train, data.valid)]
-    checksum_of_data = fingerprint(texts, data.class_names)
+    train_checksum = fingerprint(data.train.texts, data.train.labels.tolist(), data.class_names)
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     run.train(
         model,
@@ -221,7 +220,8 @@ def main(config):
         identity={
             **identity,
             "checksum of the tokenizer": checksum(tokenizer),
-            "data": f"{len(train):,} texts, checksum {checksum_of_data}",
+            "data": f"{len(train):,} texts, checksum {train_checksum}",
+            "validation data": fingerprint(data.valid.texts, data.valid.labels.tolist()),
         },
         finish=finish,
         per_epoch={"texts": len(train)},
@@ -261,7 +261,7 @@ def new_classifier(config, data):
 
 def pretrained(config, data):
     """The model of `--weights`, with a head of zeros."""
-    classifier = load_of_flag(
+    classifier = load_model_of_flag(
         "--weights",
         config.weights,
         dtype=keras.config.dtype_policy().name,

@@ -43,7 +43,7 @@ from zoo.training.report import finish_translator
 from zoo.training.report_translation_scores import bleu_tokenizer
 from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint
-from zoo.training.sentence_pairs import held_out_by_seed, load_pairs
+from zoo.training.sentence_pairs import DECIDE_THE_SPLIT, held_out_by_seed, load_pairs
 from zoo.training.settings import (
     AMOUNT,
     COUNT,
@@ -85,17 +85,17 @@ class Config(RunSettings):
     test_target: str | None = None
     """Test translations."""
     cache_dir: str | None = None
-    """Folder of tokenized sentence pairs, which runs and workers share; by default .cache/translate
-    beside the run directory."""
+    """Folder of tokenized sentence pairs and of translations of --teacher, which runs and workers
+    share; by default .cache/translate beside the run directory."""
     weights: str | None = None
     """Translation model to fine-tune: published weights, see docs/checkpoints.md, or a run."""
     src_lang: str | None = None
-    """Source language, for published weights of several languages."""
+    """Source language, for published weights of several languages, also of --teacher."""
     tgt_lang: str | None = None
-    """Target language, for published weights of several languages."""
+    """Target language, for published weights of several languages, also of --teacher."""
     teacher: tuple[str, ...] = ()
     """Better models, whose translations of the training sources replace the targets, for a small
-    model: runs, published weights or their names."""
+    model: runs, published weights or their names (docs/distillation.md)."""
     reverse_teacher: tuple[str, ...] = ()
     """Models that translate from target to source: their translations of the training targets
     become further sources (back-translation)."""
@@ -405,7 +405,7 @@ def pretrained(config, run):
         translator.special_tokens,
     )
     if held_out_by_seed(config):
-        notes = other_split("--weights", config.weights, translator, config.seed)
+        notes = other_split("--weights", config.weights, translator, config, DECIDE_THE_SPLIT)
         data = data._replace(notes=(*data.notes, *notes))
         if run.is_chief:
             for note in notes:
@@ -425,14 +425,13 @@ def build_optimizer(config, model):
 
 def run_identity(config, translator, data):
     """What must be the same when the run is resumed, besides the settings."""
-    train = zlib.crc32(data.train.sequences.ids)
-    valid = zlib.crc32(data.valid.sequences.ids)
-    pairs = f"{len(data.train):,} pairs, checksum {train:08x}, validation pairs {valid:08x}"
+    pairs = f"{len(data.train):,} pairs, checksum {zlib.crc32(data.train.sequences.ids):08x}"
     result = {
         "checksum of the tokenizers": checksum(
             translator.source_tokenizer, translator.target_tokenizer
         ),
         "data": f"{pairs}, test pairs {fingerprint(data.test)}",
+        "validation data": f"{zlib.crc32(data.valid.sequences.ids):08x}",
     }
     if config.weights:
         description = translator.description()

@@ -57,7 +57,7 @@ class Config(ImageSettings):
     values are used in turn, each for an equal part of the epochs."""
     pool: Literal["cls", "mean"] = "mean"  # docs/vit_cifar10.md compares both
     distillation_token: bool = False
-    """Learn from --teacher by a second class token with a head of its own (DeiT)."""
+    """With --pool cls: learn from --teacher by a second class token with its own head (DeiT)."""
     num_registers: int = 0
     """Number of register tokens: learned tokens besides the class token."""
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "learned"  # of the patches

@@ -48,7 +48,7 @@ class Config(ImageSettings):
     """Published size: Ti, S, S+, B, L or H, a slash and the patch size."""
     pool: Literal["cls", "mean"] = "mean"
     distillation_token: bool = False
-    """Learn from --teacher by a second class token with a head of its own (DeiT)."""
+    """With --pool cls: learn from --teacher by a second class token with its own head (DeiT)."""
     positions: Literal["learned", "sinusoidal", "relative", "rotary"] = "sinusoidal"
     dropout: float = 0.0
     stochastic_depth: float = 0.0

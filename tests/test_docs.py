@@ -157,8 +157,8 @@ def recipe_commands():
     for path in (ROOT / "README.md", *DOCS.glob("*.md")):
         for block in re.findall(r"^```bash\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
             code = block.replace("\\\n", " ")
-            for variable, value in re.findall(r'^([A-Z]+)="(.*?)"$', code, re.MULTILINE):
-                code = code.replace(f"${variable} ", f"{value} ")
+            for array, values in re.findall(r"^([A-Z]+)=\(([^()]*)\)$", code, re.MULTILINE):
+                code = code.replace(f'"${{{array}[@]}}"', values.replace("\n", " "))
             for name, flags in re.findall(r"\bpython recipes/(\w+)\.py(.*)", code):
                 found.append((name, shlex.split(re.split(r"[>|&]", flags)[0], comments=True)))
     return found

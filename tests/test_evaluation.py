@@ -110,6 +110,19 @@ def test_translations_have_the_scores_of_the_recipe(phrasebook_run, pairs):
 
 
 @pytest.mark.ci
+def test_runs_are_tested_on_what_they_held_out(
+    texts_run, sentences_part, phrasebook_run, phrasebook_part
+):
+    texts = zoo.evaluate(texts_run[1], sentences_part)
+    pairs = zoo.evaluate(phrasebook_run[1], phrasebook_part)
+    for scores, path in (texts, sentences_part), (pairs, phrasebook_part):
+        note = scores["notes"][-1]
+        assert note.startswith("Tested on ") and note.endswith(f"{path} that the run held out.")
+    assert texts["accuracy"] == measured(texts_run[1])["test_accuracy"]
+    assert pairs["bleu"] == measured(phrasebook_run[1])["bleu"]
+
+
+@pytest.mark.ci
 def test_several_references(phrasebook_run, pairs, tmp_path, capsys):
     """They are scored by sacrebleu; an empty one does not count."""
     lines = (pairs / "es").read_text().splitlines()

@@ -152,6 +152,8 @@ def write_text(path, text):
 def locked(path):
     """Context that only one process at a time is in; others with the same `pathlib.Path` wait.
 
+    They print what they wait for.
+
     Raises:
         WriteError: if the folder of the path cannot be written to.
     """
@@ -166,9 +168,13 @@ def locked(path):
     except OSError as error:
         raise WriteError(f"{path.parent} cannot be written to: {error.strerror}.") from None
     with file:
-        # On file systems without locks, such as some network file systems, nobody waits.
-        with contextlib.suppress(OSError):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"Waiting for another process, which is writing {path}.", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # file systems without locks, such as some network file systems: nobody waits
         yield
 
 

@@ -90,7 +90,7 @@ def _gpus():
 
 def _copy_output(process, index):
     for line in process.stdout:
-        # After an error, such as that of `| head`, it is read on, as the worker would wait.
+        # Read on if nobody reads our own output, as after `| head`: the worker would wait forever.
         with contextlib.suppress(OSError):
             # At once, as there are more threads.
             print(f"[{index}] {line.rstrip()}\n", end="", flush=True)

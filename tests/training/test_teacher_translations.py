@@ -20,7 +20,7 @@ from zoo.training.report_distillation import compared_with_teacher
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
 from zoo.training.sentence_pairs import load_pairs, with_teachers
-from zoo.training.teacher_translations import translations
+from zoo.training.teacher_translations import model_key, translations
 
 translate = recipe("translate")
 SOURCES = ["The cat.", "The dog sat.", "The mat, and the dog.", "12.", "¿Dónde está?"]
@@ -123,12 +123,13 @@ def test_back_translation(teacher, pairs_of, tmp_path):
 
 
 def test_teachers_that_may_have_seen_held_out_pairs(pairs_of, teacher, monkeypatch):
-    monkeypatch.setattr(teacher, "settings", {"seed": 1})
+    monkeypatch.setattr(teacher, "settings", {"seed": 1, "tsv": "folder/x"})
     both = {"teacher": ("a",), "reverse_teacher": ("b",)}
     _, first, second = pairs_of(**both).notes
-    assert first.startswith("--teacher a may") and first.endswith("another --seed than 0.")
+    assert first.startswith("--teacher a may") and first.endswith("its run had another --seed.")
     assert second.startswith("--reverse-teacher b may")
     assert [note[:19] for note in pairs_of(seed=1, **both).notes[1:]] == ["--reverse-teacher b"]
+    assert pairs_of(teacher=("a",), seed=1, tsv="y").notes[-1].endswith("another --tsv.")
     files = dict.fromkeys(("source", "target", "valid_source", "valid_target"), "x")
     files |= {"tsv": None, "test_source": "x", "test_target": "x"}
     assert pairs_of(**both, **files).notes == ("a note",)
@@ -138,6 +139,27 @@ def test_teachers_that_may_have_seen_held_out_pairs(pairs_of, teacher, monkeypat
         builder = SimpleNamespace(info=SimpleNamespace(splits=dict.fromkeys(splits)))
         monkeypatch.setattr(parallel_text, "prepared_builder", lambda *_: builder)  # noqa: B023
         assert len(pairs_of(**both, tsv=None, dataset="name").notes) == num_notes
+
+
+def test_the_key_of_a_model_depends_on_what_loading_it_reads(teacher, tmp_path):
+    """Its weights, search options and tokenizers, but not the report of a run."""
+    run = tmp_path / "run"
+    teacher.save(run)
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    for name in ("model.npz", "decoder.yml", "vocab.spm"):
+        (weights / name).write_text("first")
+    report = [run / "metrics.json", weights / "train.log"]
+    read = [run / "translator.json", run / "source.spm", *weights.iterdir()]
+    for path, files in (run, read[:2]), (weights / "model.npz", read[2:]):
+        keys = [model_key(path)]
+        report.pop(0).write_text("{}")
+        assert model_key(path) == keys[0]
+        for file in files:
+            file.write_bytes(file.read_bytes() + b" ")
+            assert model_key(path) not in keys
+            keys.append(model_key(path))
+    assert model_key("hf://owner/name") == str(pathlib.Path("hf://owner/name"))
 
 
 def test_languages_of_a_reverse_teacher_are_reversed(teacher, pairs_of, monkeypatch):
@@ -155,7 +177,9 @@ def test_languages_of_a_reverse_teacher_are_reversed(teacher, pairs_of, monkeypa
 def test_further_sources_without_held_out_ones(teacher, pairs_of, tmp_path):
     more = tmp_path / "more.txt"
     more.write_text("held  OUT\n\n12.\nThe cat.\n¿Dónde está?\n")
-    assert pairs_of(teacher=("a",), monolingual=str(more)).train == translated(teacher, SOURCES)
+    found = pairs_of(teacher=("a",), monolingual=str(more))
+    assert found.train == translated(teacher, SOURCES)
+    assert found.notes[1] == f"Not used, lines of {more} that are empty or held out: 2."
 
 
 def test_a_cache_in_the_run_directory_is_refused(tmp_path, monkeypatch):
@@ -178,16 +202,22 @@ def test_teachers_that_translate_nothing(teacher, pairs_of, monkeypatch):
 
 
 @pytest.mark.parametrize("offset", [5.0, 0.0])
-def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch, offset):
+@pytest.mark.parametrize("between", [", ", ". "])
+def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch, offset, between):
     """They have the lowest log-probability per token; the score alone would choose a long one."""
     monkeypatch.setattr(teacher, "length_offset", offset)
-    translations = ["The cat.", "The cat, the dog and the mat, and the cat.", "The dog sat."]
+    long = f"The cat sat on the mat{between}The dog sat, and the cat."  # of one or two sentences
+    translations = ["The cat.", long, "The dog sat."]
     per_token = [-1.0, -0.8, -0.9]
-    lengths = [len(ids) + 1 for ids in teacher.target_tokenizer.encode(translations)]
-    scores = [
-        mean * length / ((offset + length) / (offset + 1)) ** teacher.length_penalty
-        for mean, length in zip(per_token, lengths)
-    ]
+    scores = []
+    for translation, mean in zip(translations, per_token):
+        parts = translation.replace(". ", ".|").split("|")
+        lengths = [len(ids) + 1 for ids in teacher.target_tokenizer.encode(parts)]
+        score = sum(
+            mean * length / ((offset + length) / (offset + 1)) ** teacher.length_penalty
+            for length in lengths
+        )
+        scores.append(score)
     assert np.argmin(scores) == 1
     answers = dict(zip(SOURCES, map(ScoredText, translations, scores)))
     monkeypatch.setattr(teacher, "n_best", lambda texts, **_: [[answers[text]] for text in texts])

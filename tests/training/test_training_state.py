@@ -218,7 +218,8 @@ def test_one_is_written_after_some_minutes(tmp_path, monkeypatch):
 
 
 def test_weights_can_be_taken_from_a_checkpoint(whole, tmp_path):
-    folder = whole[1] / "checkpoints"
+    folder = shutil.copytree(whole[1] / "checkpoints", tmp_path / "checkpoints")
+    (files.paths(folder)[-1] / "@eaDir").mkdir()  # as some file servers create
     for path in (folder, files.paths(folder)[-1]):
         model = make_trainer(seed=1).model
         load_weights(model, path)

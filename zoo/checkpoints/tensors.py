@@ -90,8 +90,8 @@ class Tensors(Mapping):
         prefixes = [name.removesuffix(anchor) for name in anchors]
         if not prefixes:
             raise CheckpointError(
-                f"{self.path} has no tensor {anchor}, which every model has, but others, such as "
-                f"{next(iter(self), None)}.{advice([self.path.name]) or advice(self)}"
+                f"{self.path} is no model that zoo reads: it has no tensor {anchor}, but others, "
+                f"such as {next(iter(self), None)}.{advice([self.path.name]) or advice(self)}"
             )
         prefix = tensors._chosen_prefix(prefixes, averaged)
         around = _beginnings(prefix)  # heads may be beside the model

@@ -123,12 +123,12 @@ def export(
 def _replace(folder, new):
     """Renames the folder `new` to `folder`, whose content is kept until then."""
     old = new.with_name(f"{new.name}.old")
-    if folder.is_dir():
-        os.replace(folder, old)
     try:
+        if folder.is_dir():
+            os.replace(folder, old)
         os.replace(new, folder)
-    except OSError:
-        if old.is_dir():
+    except BaseException:  # also Ctrl-C
+        if old.is_dir() and not folder.is_dir():
             os.replace(old, folder)
         raise
 

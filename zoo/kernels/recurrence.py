@@ -8,7 +8,7 @@ from zoo import compat
 
 def linear_recurrence(factor, added, levels=4):
     """`zoo.layers.ssru.linear_recurrence` as a loop, in training with an explicit gradient."""
-    if compat.in_xla_context():  # which knows the length, so that the scan is not padded four times
+    if compat.in_xla_context():  # the length is known there, so the scan needs little padding
         return None
     if compat.call_training():
         return _differentiable(factor, added)

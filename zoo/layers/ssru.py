@@ -42,7 +42,7 @@ class SSRU(SameLengthLayer):
 
     With the forget gate f_t = sigmoid(W_f x_t + b_f), the cell c_t = f_t · c_{t-1} + (1 - f_t) ·
     W x_t and c_0 = 0, the output is relu(c_t). The matrix products do not depend on earlier
-    positions, so in training all cells are computed at once, by a parallel scan. In decoding, each
+    positions. In training, a parallel scan computes the cells, or a loop on CPUs. In decoding, each
     step takes the same time and needs no keys and values of earlier positions.
     Source: Kim et al. 2019, section 3.1.
 

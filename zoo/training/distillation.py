@@ -15,7 +15,7 @@ from zoo.compat import higher_is_better
 from zoo.data.class_names import matched_classes, missing_classes
 from zoo.errors import UserError, check_choice
 from zoo.tasks.classifier import ImageClassifier
-from zoo.training.fine_tuning import load_of_flag
+from zoo.training.fine_tuning import load_model_of_flag
 
 
 def load_teacher(path, channels):
@@ -32,10 +32,11 @@ def load_teacher(path, channels):
         UserError: if there is no such path, or the model does not classify images with as many
             channels.
     """
-    teacher = load_of_flag("--teacher", path)
+    teacher = load_model_of_flag("--teacher", path)
     if not isinstance(teacher, ImageClassifier):
         raise UserError(
-            f"--teacher must be an image classifier. {path} is: {type(teacher).__name__}."
+            "--teacher must be an image classifier, such as a run of recipes/vit_finetune.py. "
+            f"{path} is: {type(teacher).__name__}."
         )
     if teacher.problem != "single_label":
         raise UserError(f"--teacher {path} gives several labels per image. A student has one.")
@@ -59,7 +60,10 @@ def classes_of_teacher(teacher, class_names):
     numbers, notes = matched_classes(class_names, teacher.class_names)
     if numbers is None:
         message = missing_classes(class_names, teacher.class_names)
-        raise UserError(f"--teacher must have all classes of the data. {message}")
+        raise UserError(
+            f"--teacher must have all classes of the data. {message} Fine-tune it on these data, "
+            "see recipes/vit_finetune.py, and pass the new run."
+        )
     return numbers, notes
 
 
@@ -71,8 +75,8 @@ def logits_of(teacher, classes):
         classes: numbers of the student's classes among those of the teacher.
 
     Returns:
-        Function of images [B, H, W, C] with values in 0..255, of any size, which the teacher sees
-        in its own size and normalization; it returns [B, K].
+        Function of images [B, H, W, C] with values in 0..255, which the teacher sees in its own
+        size and normalization; it returns [B, K]. H and W are known when it is traced.
     """
     preprocessing = teacher.preprocessing
     order = list(classes)

@@ -1,5 +1,7 @@
 """Fine-tuning: loading ``--weights``, new heads, layer-wise learning rates, freezing, LoRA."""
 
+import pathlib
+
 import keras
 import numpy as np
 
@@ -7,6 +9,7 @@ from zoo.errors import UserError
 from zoo.loading import load
 from zoo.models.copying import copy_model
 from zoo.tasks.translator import Translator
+from zoo.training.settings import flags
 
 
 def pretrained_classifier(
@@ -51,7 +54,7 @@ def pretrained_classifier(
     }
     if image_size is not None:
         options["input_shape"] = (image_size, image_size)
-    classifier = load_of_flag("--weights", path, **options)
+    classifier = load_model_of_flag("--weights", path, **options)
     if random:
         model = classifier.model
         classifier.model = type(model).from_config(model.get_config())
@@ -85,7 +88,7 @@ def pretrained_translator(
     Raises:
         UserError: if there is no such path, or its model cannot be used.
     """
-    translator = load_of_flag("--weights", path, src_lang=src_lang, tgt_lang=tgt_lang)
+    translator = load_model_of_flag("--weights", path, src_lang=src_lang, tgt_lang=tgt_lang)
     if not isinstance(translator, Translator):
         raise UserError(f"--weights {path} is not a translation model.")
     translator.model = copy_model(
@@ -101,7 +104,7 @@ def pretrained_translator(
     return translator
 
 
-def load_of_flag(flag, path, **options):
+def load_model_of_flag(flag, path, **options):
     """`zoo.load` without options that are None; its errors name the flag of the path."""
     options = {name: value for name, value in options.items() if value is not None}
     try:
@@ -110,13 +113,32 @@ def load_of_flag(flag, path, **options):
         raise UserError(f"{flag}: {error}") from None
 
 
-def other_split(flag, path, model, seed):
-    """Lines about a run with another seed than the one that decides which data are held out."""
-    if model.settings is None or model.settings.get("seed") == seed:
+def other_split(flag, path, model, settings, names):
+    """Lines about a model whose run held out other data than a new run.
+
+    Args:
+        flag, path: the flag that names the model, and its value.
+        model: task that `zoo.load` returned, such as `zoo.tasks.translator.Translator`.
+        settings: those of the new run.
+        names: of the settings that decide which data are held out. Of paths, names are compared.
+    """
+    if model.settings is None:
+        return ()
+
+    def comparable(value):
+        return pathlib.PurePath(value).name if isinstance(value, str) else value
+
+    different = [
+        name
+        for name in names
+        if name in model.settings
+        and comparable(model.settings[name]) != comparable(getattr(settings, name, None))
+    ]
+    if not different:
         return ()
     return (
         f"{flag} {path} may have been trained on data that are held out here, as its run had "
-        f"another --seed than {seed}.",
+        f"another {flags(*different)}.",
     )
 
 

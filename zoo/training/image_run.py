@@ -104,7 +104,7 @@ def train_classifier(
         data = data._replace(notes=data.notes + notes)
         if isinstance(classifier.model, ViT):
             classifier.model.separate_heads = True
-    data = data._replace(notes=data.notes + _split_notes(settings, classifier, teacher, data.seed))
+    data = data._replace(notes=data.notes + _split_notes(settings, classifier, teacher, data))
     if run.is_chief:
         for note in data.notes:
             print(note)
@@ -169,16 +169,17 @@ def checksum_of_table(path):
     return fingerprint(*read_lines(path))
 
 
-def _split_notes(settings, classifier, teacher, seed):
-    """Lines about models that may have been trained on images that `seed` holds out."""
-    if seed is None:
+def _split_notes(settings, classifier, teacher, data):
+    """Lines about models that may have been trained on images that the seed of `data` holds out."""
+    if data.seed is None:
         return ()
+    deciding = ("seed", "validation_split", "dataset")
     notes = ()
     if teacher is not None:
-        notes += other_split("--teacher", settings.teacher, teacher, seed)
+        notes += other_split("--teacher", settings.teacher, teacher, settings, deciding)
     weights = getattr(settings, "weights", None)
     if weights and not settings.from_scratch:
-        notes += other_split("--weights", weights, classifier, seed)
+        notes += other_split("--weights", weights, classifier, settings, deciding)
     return notes
 
 

@@ -51,11 +51,11 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
         sys.exit(2)
     except BrokenPipeError:
         discard_output()
-        print(f"error: Standard output was closed. {how_to_resume()}", file=sys.stderr)
+        print(f"error: Standard output was closed. {_how_to_resume()}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as interrupt:
         if not interrupt.args:  # otherwise the state was saved, and a message printed
-            print(f"\nInterrupted. {how_to_resume()}")
+            print(f"\nInterrupted. {_how_to_resume()}")
         sys.exit(130)
     except Exception as error:
         # TensorBoard's log writer raises its own error types when the disk is full.
@@ -63,6 +63,11 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
             raise
         print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
         sys.exit(2)
+
+
+def _how_to_resume():
+    """The advice for a run that may not have begun: with --overwrite, an older one may be there."""
+    return "" if "--overwrite" in sys.argv else how_to_resume()
 
 
 def parse(arguments, config_class, presets, description, selector="dataset"):

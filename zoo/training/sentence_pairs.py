@@ -20,9 +20,11 @@ from zoo.training.teacher_translations import (
     translated_pairs,
 )
 
+# Settings that decide which pairs are held out, besides the pairs themselves
+DECIDE_THE_SPLIT = ("seed", "dataset", "tsv", "source")
 _REVERSE_SPLIT = (
-    "--reverse-teacher {} may have been trained on pairs that are held out here, as its sources, "
-    "the targets here, decided which pairs it held out. Pass validation and test pairs as files."
+    "--reverse-teacher {} may have been trained on pairs that are held out here: a run of the "
+    "other direction holds out other pairs. Pass validation and test pairs as files."
 )
 
 
@@ -57,11 +59,10 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
     if has_teachers:
         key["teachers"] = _teacher_key(settings)
 
-    run_path = run.path.absolute()
-    root = run_path.parent / ".cache" / "translate"
+    root = run.path.absolute().parent / ".cache" / "translate"
     if settings.cache_dir:
         root = pathlib.Path(settings.cache_dir)
-        if root.absolute().is_relative_to(run_path):
+        if root.resolve().is_relative_to(run.path.resolve()):
             raise UserError(
                 f"--cache-dir {root} is in the run directory {run.path}. Choose another place."
             )
@@ -124,10 +125,10 @@ def with_teachers(text, settings, folder):
     held_out = (*text.valid, *text.test)
     held_out_sources = {folded(source) for source, _ in held_out}
     held_out_targets = {folded(target) for _, target in held_out}
-    sources = [source for source, _ in text.train]
-    targets = [target for _, target in text.train]
-    sources += read_monolingual(settings.monolingual, held_out_sources)
-    targets += read_monolingual(settings.monolingual_target, held_out_targets)
+    more_sources, source_notes = read_monolingual(settings.monolingual, held_out_sources)
+    more_targets, target_notes = read_monolingual(settings.monolingual_target, held_out_targets)
+    sources = [source for source, _ in text.train] + more_sources
+    targets = [target for _, target in text.train] + more_targets
 
     # 2. The models, all of them before hours of work, as a name may not exist.
     languages = (settings.src_lang, settings.tgt_lang)
@@ -139,7 +140,8 @@ def with_teachers(text, settings, folder):
 
     # 3. Their translations.
     pairs = []
-    notes = text.notes + _split_notes(settings, teachers, reverse_teachers)
+    notes = text.notes + source_notes + target_notes
+    notes += _split_notes(settings, teachers, reverse_teachers)
 
     def translated(teacher, path, codes, texts):
         texts = [*dict.fromkeys(texts)]
@@ -185,7 +187,7 @@ def _split_notes(settings, teachers, reverse_teachers):
         return ()
     notes = []
     for teacher, path in zip(teachers, settings.teacher):
-        notes += other_split("--teacher", path, teacher, settings.seed)
+        notes += other_split("--teacher", path, teacher, settings, DECIDE_THE_SPLIT)
     for teacher, path in zip(reverse_teachers, settings.reverse_teacher):
         if teacher.settings is not None:
             notes.append(_REVERSE_SPLIT.format(path))

@@ -89,7 +89,8 @@ def read(path, with_state=True):
     path = as_path(path)
     try:
         for file in path.iterdir():
-            file.open("rb").close()
+            if file.is_file():
+                file.open("rb").close()
     except OSError as error:
         raise TrainingStateError(f"{path} cannot be used: {error.strerror}.") from None
     try:

@@ -22,9 +22,11 @@ from zoo.files import as_path, locked
 from zoo.tasks.task import MODEL_FILE
 from zoo.tasks.text_to_text import TextToTextGenerator
 from zoo.tasks.translator import Translator
-from zoo.training.fine_tuning import load_of_flag
+from zoo.text.layout import split_sentences
+from zoo.training.fine_tuning import load_model_of_flag
 
 _BLOCK = 512  # texts that are translated, and then stored, at a time
+_BESIDE_WEIGHTS = (".json", ".model", ".spm", ".txt", ".yaml", ".yml")  # suffixes of files
 
 
 def load_translator(flag, path, languages=(None, None)):
@@ -37,7 +39,7 @@ def load_translator(flag, path, languages=(None, None)):
     Raises:
         UserError: if there is no such path, or its model does not translate.
     """
-    translator = load_of_flag(flag, path, src_lang=languages[0], tgt_lang=languages[1])
+    translator = load_model_of_flag(flag, path, src_lang=languages[0], tgt_lang=languages[1])
     if not isinstance(translator, Translator):
         raise UserError(f"{flag} must be a translator. {path} is: {type(translator).__name__}.")
     return translator
@@ -49,11 +51,16 @@ def folded(text):
 
 
 def read_monolingual(path, held_out):
-    """The texts of a file, one per line, without those whose `folded` form is in `held_out`."""
+    """The texts of a file, one per line, without those whose `folded` form is in `held_out`.
+
+    Returns:
+        (texts, notes): a list of str, and lines about what was left out.
+    """
     if path is None:
-        return []
-    lines = map(clean, read_lines(path))
-    return [line for line in lines if line and folded(line) not in held_out]
+        return [], ()
+    lines = [clean(line) for line in read_lines(path)]
+    texts = [line for line in lines if line and folded(line) not in held_out]
+    return texts, unused(len(lines) - len(texts), f"lines of {path} that are empty or held out")
 
 
 def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
@@ -87,12 +94,25 @@ def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
 
 
 def _per_token(teacher, found):
-    """The log-probability per token of each translation; their scores favor short ones."""
-    tokens = teacher.target_tokenizer.encode([translation for translation, _ in found])
+    """The log-probability per token of each translation; their scores favor short ones.
+
+    The score of a text of several sentences is the sum of theirs: the sum of length / penalty,
+    times the log-probability per token, if this is the same in all sentences.
+    """
+    sentences = []
+    num_sentences = []
+    for translation, _ in found:
+        parts = [translation]
+        if teacher.splits_sentences:
+            parts = split_sentences(translation)[1::2] or parts
+        sentences += parts
+        num_sentences.append(len(parts))
+    tokens = teacher.target_tokenizer.encode(sentences)
     lengths = np.array([len(ids) + 1 for ids in tokens])  # with the end token
-    scores = np.array([score for _, score in found])
     penalty = length_penalty(lengths, teacher.length_penalty, teacher.length_offset)
-    return scores * ops.convert_to_numpy(penalty) / lengths
+    text_of_sentence = np.repeat(np.arange(len(found)), num_sentences)
+    weights = np.bincount(text_of_sentence, lengths / ops.convert_to_numpy(penalty))
+    return np.array([score for _, score in found]) / weights
 
 
 def model_key(path):
@@ -102,14 +122,16 @@ def model_key(path):
         The name of a published model, or a list of the checksums of the files of others.
     """
     path = pathlib.Path(path)
-    if path.is_file():
-        return [_checksum(path)]
-    if not path.is_dir():
+    if not path.exists():
         return str(path)
-    files = [file for file in sorted(path.iterdir()) if file.is_file()]
-    if path / MODEL_FILE in files:  # a run, whose other files are its report
+    folder = path if path.is_dir() else path.parent
+    files = [file for file in sorted(folder.iterdir()) if file.is_file()]
+    if path.is_file():  # what is read beside it: its settings and vocabularies
+        files = [path, *(file for file in files if file.suffix in _BESIDE_WEIGHTS)]
+    elif folder / MODEL_FILE in files:  # a run, whose other files are its report
         names = (MODEL_FILE, Translator.description_file, TextToTextGenerator.description_file)
-        files = [file for file in files if file.name in names]
+        tokenizers = ("source.", "target.")
+        files = [file for file in files if file.name in names or file.name.startswith(tokenizers)]
     return [_checksum(file) for file in files]
 
 
