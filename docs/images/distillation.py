@@ -1,6 +1,6 @@
-"""Draws docs/images/distillation.png from the reports of students in docs/results.
+"""Draws docs/images/distillation.png from the report of a student in docs/results.
 
-    python docs/images/distillation.py
+python docs/images/distillation.py
 """
 
 import json
@@ -10,33 +10,30 @@ from matplotlib.figure import Figure
 
 FILE = pathlib.Path(__file__).with_suffix(".png")
 RESULTS = FILE.parents[1] / "results"
-COLORS = {"teacher": "tab:gray", "student": "tab:blue", "student in int8": "tab:orange"}
+COLORS = ("tab:gray", "tab:blue", "tab:orange")  # teacher, student, student in int8
+PANELS = {  # name of the value: title, and format
+    "bleu": ("BLEU on the test pairs", "{:.1f}"),
+    "megabytes": ("size of the weights, MB", "{:.1f}"),
+    "tokens_per_second_batch_1": ("tokens/s, sentence by sentence", "{:.0f}"),
+    "tokens_per_second_batch_32": ("tokens/s, 32 sentences at a time", "{:,.0f}"),
+}
 
 
 def main():
     metrics = json.loads((RESULTS / "translate_spa_tiny" / "metrics.json").read_text())
-    figure = Figure((8, 4), layout="constrained")
-    draw_systems(figure.subplots(), metrics["distillation"])
+    systems = metrics["distillation"]
+    figure = Figure((11, 2), layout="constrained")
+    all_axes = figure.subplots(1, len(PANELS), sharey=True)
+    for axes, (value, (title, text)) in zip(all_axes, PANELS.items()):
+        values = [system[value] for system in systems.values()]
+        bars = axes.barh(list(systems), values, color=COLORS)
+        axes.bar_label(bars, [text.format(value) for value in values], padding=3)
+        axes.set_title(title, fontsize="medium")
+        axes.set_xlim(0, 1.25 * max(values))
+        axes.set_xticks([])
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+    all_axes[0].invert_yaxis()
     figure.savefig(FILE, dpi=90)
-
-
-def draw_systems(axes, systems):
-    """Draws the score of each system over its speed; the area of a disk is its size."""
-    for name, system in systems.items():
-        speed = system["tokens_per_second_batch_1"]
-        area = 40 * system["megabytes"]
-        axes.scatter(speed, system["bleu"], area, COLORS[name], alpha=0.6)
-        axes.annotate(
-            f"{name}\n{system['bleu']:.1f} BLEU, {system['megabytes']:.1f} MB",
-            (speed, system["bleu"]),
-            ha="center",
-            va="center",
-        )
-    axes.set_xlabel("tokens per second, sentence by sentence, two CPU cores")
-    axes.set_ylabel("BLEU on the test pairs")
-    axes.set_title("English to Spanish: a teacher and its student")
-    axes.margins(0.25, 0.4)
-    axes.grid(alpha=0.3)
 
 
 if __name__ == "__main__":
