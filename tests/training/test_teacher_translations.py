@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from zoo.data import parallel_text
 from zoo.data.text_rows import TextDataset
 from zoo.errors import UserError
 from zoo.text.answers import ScoredText
-from zoo.training import sentence_pairs, teacher_translations
+from zoo.training import report_distillation, sentence_pairs, teacher_translations
 from zoo.training.report_distillation import compared_with_teacher
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
@@ -311,6 +312,23 @@ def test_the_student_is_compared_with_its_teacher(teacher, tmp_path):
     assert sizes[0] == pytest.approx(teacher.model.count_params() * 4e-6)  # float32
     assert sizes[1] == pytest.approx(student.model.count_params() * 4e-6) and sizes[1] > sizes[2]
     assert all(one["tokens_per_second_batch_32"] > 0 for one in compared.values())
+
+
+@pytest.mark.parametrize("count, batch_size", [(5, 1), (63, 1), (100, 3), (2000, 32)])
+def test_the_sentences_whose_time_is_taken_are_from_all_parts(teacher, count, batch_size):
+    calls = []
+
+    def translate(texts, **_):
+        calls.append(texts)
+        return texts
+
+    sources = [f"{number}" for number in range(count)]
+    translator = mock.Mock(side_effect=translate)
+    assert report_distillation._speed(translator, sources, batch_size, teacher.target_tokenizer) > 0
+    assert max(map(len, calls)) == batch_size and len(calls) <= 2 * 32
+    numbers = [int(text) for texts in calls[: len(calls) // 2] for text in texts]
+    assert numbers[0] == 0 and numbers[-1] == count - 1
+    assert max(np.diff(numbers)) <= np.ceil(count / min(count, 32 * batch_size))
 
 
 def test_refused(tmp_path):

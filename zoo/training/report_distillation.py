@@ -3,6 +3,7 @@
 import math
 import time
 
+import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
@@ -55,9 +56,10 @@ def _bytes(weight):
 def _speed(translator, sources, batch_size, tokenizer):
     """Tokens of the translations per second, in batches of this number of sentences."""
     # From all parts of the test set, which may be sorted by length.
-    sources = sources[:: max(1, len(sources) // (_TIMED_BATCHES * batch_size))]
-    starts = range(0, len(sources), batch_size)[:_TIMED_BATCHES]
-    batches = [sources[start : start + batch_size] for start in starts]
+    count = min(len(sources), _TIMED_BATCHES * batch_size)
+    places = np.linspace(0, len(sources) - 1, count, dtype=int)
+    timed = [sources[place] for place in places]
+    batches = [timed[start : start + batch_size] for start in range(0, count, batch_size)]
 
     def translate():
         found = []
