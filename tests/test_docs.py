@@ -102,6 +102,12 @@ def test_the_picture_of_the_rooms_is_the_one_that_its_program_draws(tmp_path):
     assert rooms <= set(program["ROOMS"])
 
 
+def test_the_picture_of_a_student_shows_its_report(tmp_path):
+    program = runpy.run_path(DOCS / "images" / "distillation.py")
+    program["main"](tmp_path / "distillation.png")
+    assert_same_picture(tmp_path / "distillation.png", DOCS / "images" / "distillation.png")
+
+
 def test_the_whole_model_gives_the_logits_of_the_steps(pages):
     _, namespace, _ = pages["inside_a_transformer"]
     model = namespace["model"]

@@ -168,13 +168,13 @@ def locked(path):
     except OSError as error:
         raise WriteError(f"{path.parent} cannot be written to: {error.strerror}.") from None
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"Waiting for another process, which is writing {path}.", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # file systems without locks, such as some network file systems: nobody waits
+        # On file systems without locks, such as some network file systems, nobody waits.
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):  # of different systems
+                print(f"Waiting for another process, which is writing {path}.", flush=True)
+                fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

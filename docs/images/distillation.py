@@ -19,7 +19,7 @@ PANELS = {  # name of the value: title, and format
 }
 
 
-def main():
+def main(file=FILE):
     metrics = json.loads((RESULTS / "translate_spa_tiny" / "metrics.json").read_text())
     systems = metrics["distillation"]
     figure = Figure((11, 2), layout="constrained")
@@ -33,7 +33,7 @@ def main():
         axes.set_xticks([])
         axes.spines[["top", "right", "bottom"]].set_visible(False)
     all_axes[0].invert_yaxis()
-    figure.savefig(FILE, dpi=90)
+    figure.savefig(file, dpi=90)
 
 
 if __name__ == "__main__":

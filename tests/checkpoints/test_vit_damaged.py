@@ -119,11 +119,11 @@ def test_files_of_another_kind(tmp_path):
     """Of a convolutional network, and of Google under the name of timm."""
     save_file({"conv1.weight": np.ones((3, 3), "float32")}, tmp_path / "a.safetensors")
     with pytest.raises(
-        CheckpointError, match="a.safetensors is .*: it has no tensor patch_embed.proj.weight"
+        CheckpointError, match="a.safetensors is .*. It has no tensor patch_embed.proj.weight"
     ):
         zoo.load(tmp_path / "a.safetensors")
     np.savez(tmp_path / "a.npz", conv1=np.ones((3, 3)))
-    with pytest.raises(CheckpointError, match="a.npz is .*: it has no tensor embedding/kernel"):
+    with pytest.raises(CheckpointError, match="a.npz is .*. It has no tensor embedding/kernel"):
         zoo.load(tmp_path / "a.npz")
     google(tmp_path, lambda tensors: tensors).rename(tmp_path / "b.safetensors")
     with pytest.raises(CheckpointError, match="b.safetensors cannot be read: it is damaged, or"):

@@ -1,6 +1,7 @@
 """Folders that are made once: when they are used again, and what is left of those that were not
 finished."""
 
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -9,7 +10,7 @@ import time
 import pytest
 
 from zoo.data.token_store import cached_folder, file_key
-from zoo.files import WriteError
+from zoo.files import WriteError, locked
 
 SETTINGS = {"data": ["a", 1], "length": 64}
 
@@ -72,6 +73,38 @@ def test_two_processes_at_once_make_it_once(tmp_path):
         process.join()
         assert process.exitcode == 0
     assert (tmp_path / "made").read_text() == "x"
+
+
+def test_a_process_says_what_it_waits_for(tmp_path, monkeypatch, capsys):
+    held, may_end = tmp_path / "held", tmp_path / "may_end"
+
+    def hold():
+        with locked(tmp_path / "c"):
+            held.touch()
+            wait_for(may_end)
+
+    def try_to_lock(file, operation, flock=fcntl.flock):
+        try:
+            flock(file, operation)
+        except BlockingIOError:
+            may_end.touch()
+            raise
+
+    process = in_process(hold)
+    wait_for(held)
+    monkeypatch.setattr(fcntl, "flock", try_to_lock)
+    with locked(tmp_path / "c"):
+        assert may_end.exists()
+    printed = capsys.readouterr().out
+    assert printed == f"Waiting for another process, which is writing {tmp_path / 'c'}.\n"
+    process.join()
+    assert process.exitcode == 0
+
+
+def wait_for(path):
+    end = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def test_a_file_that_has_changed(tmp_path):

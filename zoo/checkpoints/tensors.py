@@ -89,9 +89,10 @@ class Tensors(Mapping):
         anchors = [name for name in tensors if name == anchor or name.endswith(ends)]
         prefixes = [name.removesuffix(anchor) for name in anchors]
         if not prefixes:
+            first = next(iter(self), None)
             raise CheckpointError(
-                f"{self.path} is no model that zoo reads: it has no tensor {anchor}, but others, "
-                f"such as {next(iter(self), None)}.{advice([self.path.name]) or advice(self)}"
+                f"{self.path} is not a model that zoo reads. It has no tensor {anchor}, but "
+                f"others, such as {first}.{advice([self.path.name]) or advice(self)}"
             )
         prefix = tensors._chosen_prefix(prefixes, averaged)
         around = _beginnings(prefix)  # heads may be beside the model

@@ -61,8 +61,8 @@ def classes_of_teacher(teacher, class_names):
     if numbers is None:
         message = missing_classes(class_names, teacher.class_names)
         raise UserError(
-            f"--teacher must have all classes of the data. {message} Fine-tune it on these data, "
-            "see recipes/vit_finetune.py, and pass the new run."
+            f"--teacher must have all classes of the data. {message} Pass a model that was trained "
+            "on these classes, such as a run of recipes/vit_finetune.py."
         )
     return numbers, notes
 

@@ -120,26 +120,28 @@ def other_split(flag, path, model, settings, names):
         flag, path: the flag that names the model, and its value.
         model: task that `zoo.load` returned, such as `zoo.tasks.translator.Translator`.
         settings: those of the new run.
-        names: of the settings that decide which data are held out. Of paths, names are compared.
+        names: of the settings that decide which data are held out: numbers, or paths, of which the
+            last parts are compared.
     """
     if model.settings is None:
         return ()
-
-    def comparable(value):
-        return pathlib.PurePath(value).name if isinstance(value, str) else value
-
     different = [
         name
         for name in names
         if name in model.settings
-        and comparable(model.settings[name]) != comparable(getattr(settings, name, None))
+        and _last_part(model.settings[name]) != _last_part(getattr(settings, name))
     ]
     if not different:
         return ()
+    given = " and ".join(flags(name) for name in different)
     return (
         f"{flag} {path} may have been trained on data that are held out here, as its run had "
-        f"another {flags(*different)}.",
+        f"another {given}.",
     )
+
+
+def _last_part(value):
+    return pathlib.PurePath(value).name if isinstance(value, str) else value
 
 
 def head_layers(model):

@@ -173,7 +173,7 @@ def _split_notes(settings, classifier, teacher, data):
     """Lines about models that may have been trained on images that the seed of `data` holds out."""
     if data.seed is None:
         return ()
-    deciding = ("seed", "validation_split", "dataset")
+    deciding = ("seed", "validation_split") if settings.validation_split else ("seed",)
     notes = ()
     if teacher is not None:
         notes += other_split("--teacher", settings.teacher, teacher, settings, deciding)

@@ -66,8 +66,11 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
 
 
 def _how_to_resume():
-    """The advice for a run that may not have begun: with --overwrite, an older one may be there."""
-    return "" if "--overwrite" in sys.argv else how_to_resume()
+    """The advice where a run may not have begun, and an older one may still be there."""
+    advice = how_to_resume()
+    if "--overwrite" in sys.argv:
+        return f"If training had begun: {advice}"
+    return advice
 
 
 def parse(arguments, config_class, presets, description, selector="dataset"):

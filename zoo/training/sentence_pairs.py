@@ -20,8 +20,8 @@ from zoo.training.teacher_translations import (
     translated_pairs,
 )
 
-# Settings that decide which pairs are held out, besides the pairs themselves
-DECIDE_THE_SPLIT = ("seed", "dataset", "tsv", "source")
+# Settings that decide which pairs are held out. A teacher of other files may know these pairs, too.
+_DECIDING = ("seed", "tsv", "source", "valid_source", "test_source")
 _REVERSE_SPLIT = (
     "--reverse-teacher {} may have been trained on pairs that are held out here: a run of the "
     "other direction holds out other pairs. Pass validation and test pairs as files."
@@ -187,7 +187,7 @@ def _split_notes(settings, teachers, reverse_teachers):
         return ()
     notes = []
     for teacher, path in zip(teachers, settings.teacher):
-        notes += other_split("--teacher", path, teacher, settings, DECIDE_THE_SPLIT)
+        notes += other_split("--teacher", path, teacher, settings, _DECIDING)
     for teacher, path in zip(reverse_teachers, settings.reverse_teacher):
         if teacher.settings is not None:
             notes.append(_REVERSE_SPLIT.format(path))

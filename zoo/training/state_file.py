@@ -89,7 +89,7 @@ def read(path, with_state=True):
     path = as_path(path)
     try:
         for file in path.iterdir():
-            if file.is_file():
+            if not file.is_dir():
                 file.open("rb").close()
     except OSError as error:
         raise TrainingStateError(f"{path} cannot be used: {error.strerror}.") from None

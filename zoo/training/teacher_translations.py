@@ -15,6 +15,7 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
+from zoo.checkpoints.tensor_files import WEIGHTS
 from zoo.data.text_rows import clean, read_lines, unused
 from zoo.decoding.hypotheses import length_penalty
 from zoo.errors import UserError
@@ -22,11 +23,10 @@ from zoo.files import as_path, locked
 from zoo.tasks.task import MODEL_FILE
 from zoo.tasks.text_to_text import TextToTextGenerator
 from zoo.tasks.translator import Translator
-from zoo.text.layout import split_sentences
 from zoo.training.fine_tuning import load_model_of_flag
 
 _BLOCK = 512  # texts that are translated, and then stored, at a time
-_BESIDE_WEIGHTS = (".json", ".model", ".spm", ".txt", ".yaml", ".yml")  # suffixes of files
+_BESIDE_WEIGHTS = (".json", ".spm", ".vocab", ".yaml", ".yml")  # suffixes, of Marian's files
 
 
 def load_translator(flag, path, languages=(None, None)):
@@ -94,25 +94,12 @@ def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
 
 
 def _per_token(teacher, found):
-    """The log-probability per token of each translation; their scores favor short ones.
-
-    The score of a text of several sentences is the sum of theirs: the sum of length / penalty,
-    times the log-probability per token, if this is the same in all sentences.
-    """
-    sentences = []
-    num_sentences = []
-    for translation, _ in found:
-        parts = [translation]
-        if teacher.splits_sentences:
-            parts = split_sentences(translation)[1::2] or parts
-        sentences += parts
-        num_sentences.append(len(parts))
-    tokens = teacher.target_tokenizer.encode(sentences)
+    """The log-probability per token of each translation; their scores favor short ones."""
+    tokens = teacher.target_tokenizer.encode([translation for translation, _ in found])
     lengths = np.array([len(ids) + 1 for ids in tokens])  # with the end token
+    scores = np.array([score for _, score in found])
     penalty = length_penalty(lengths, teacher.length_penalty, teacher.length_offset)
-    text_of_sentence = np.repeat(np.arange(len(found)), num_sentences)
-    weights = np.bincount(text_of_sentence, lengths / ops.convert_to_numpy(penalty))
-    return np.array([score for _, score in found]) / weights
+    return scores * ops.convert_to_numpy(penalty) / lengths
 
 
 def model_key(path):
@@ -124,6 +111,8 @@ def model_key(path):
     path = pathlib.Path(path)
     if not path.exists():
         return str(path)
+    if path.name in WEIGHTS and (path.parent / "config.json").is_file():
+        path = path.parent  # as it is loaded
     folder = path if path.is_dir() else path.parent
     files = [file for file in sorted(folder.iterdir()) if file.is_file()]
     if path.is_file():  # what is read beside it: its settings and vocabularies
