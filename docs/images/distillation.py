@@ -1,7 +1,4 @@
-"""Draws docs/images/distillation.png from the report of a student in docs/results.
-
-python docs/images/distillation.py
-"""
+"""Draws docs/images/distillation.png, a report: ``python docs/images/distillation.py``."""
 
 import json
 import pathlib

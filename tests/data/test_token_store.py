@@ -76,35 +76,30 @@ def test_two_processes_at_once_make_it_once(tmp_path):
 
 
 def test_a_process_says_what_it_waits_for(tmp_path, monkeypatch, capsys):
-    held, may_end = tmp_path / "held", tmp_path / "may_end"
+    held = multiprocessing.Event()
+    may_end = multiprocessing.Event()
 
     def hold():
         with locked(tmp_path / "c"):
-            held.touch()
-            wait_for(may_end)
+            held.set()
+            may_end.wait(60)
 
     def try_to_lock(file, operation, flock=fcntl.flock):
         try:
             flock(file, operation)
         except BlockingIOError:
-            may_end.touch()
+            may_end.set()
             raise
 
     process = in_process(hold)
-    wait_for(held)
+    assert held.wait(60)
     monkeypatch.setattr(fcntl, "flock", try_to_lock)
     with locked(tmp_path / "c"):
-        assert may_end.exists()
+        assert may_end.is_set()
     printed = capsys.readouterr().out
     assert printed == f"Waiting for another process, which is writing {tmp_path / 'c'}.\n"
     process.join()
     assert process.exitcode == 0
-
-
-def wait_for(path):
-    end = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < end:
-        time.sleep(0.01)
 
 
 def test_a_file_that_has_changed(tmp_path):

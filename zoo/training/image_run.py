@@ -104,7 +104,7 @@ def train_classifier(
         data = data._replace(notes=data.notes + notes)
         if isinstance(classifier.model, ViT):
             classifier.model.separate_heads = True
-    data = data._replace(notes=data.notes + _split_notes(settings, classifier, teacher, data))
+    data = data._replace(notes=data.notes + _split_notes(settings, classifier, teacher, data.seed))
     if run.is_chief:
         for note in data.notes:
             print(note)
@@ -169,9 +169,9 @@ def checksum_of_table(path):
     return fingerprint(*read_lines(path))
 
 
-def _split_notes(settings, classifier, teacher, data):
-    """Lines about models that may have been trained on images that the seed of `data` holds out."""
-    if data.seed is None:
+def _split_notes(settings, classifier, teacher, seed):
+    """Lines about models that may have been trained on images that `seed` holds out."""
+    if seed is None:
         return ()
     deciding = ("seed", "validation_split") if settings.validation_split else ("seed",)
     notes = ()

@@ -9,11 +9,16 @@ REPEATED = 0.3  # seconds
 TERMINATED = 128 + signal.SIGTERM  # exit status 143, as shells report it
 
 
-def how_to_resume():
-    """What to do after an interruption, for messages."""
-    if "--overwrite" in sys.argv:  # which would delete the checkpoints
-        return "Run the same command without --overwrite to resume."
-    return "Run the same command to resume."
+def how_to_resume(has_begun=True):
+    """What to do after an interruption of a command with the flags `sys.argv`, for messages.
+
+    Args:
+        has_begun: whether there are certainly checkpoints of this run, not of an older one.
+    """
+    if "--overwrite" not in sys.argv:
+        return "Run the same command to resume."
+    advice = "Run the same command without --overwrite to resume."  # it would delete checkpoints
+    return advice if has_begun else f"If training had begun: {advice}"
 
 
 class Interruption:

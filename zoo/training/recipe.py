@@ -51,11 +51,13 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
         sys.exit(2)
     except BrokenPipeError:
         discard_output()
-        print(f"error: Standard output was closed. {_how_to_resume()}", file=sys.stderr)
+        print(
+            f"error: Standard output was closed. {how_to_resume(has_begun=False)}", file=sys.stderr
+        )
         sys.exit(2)
     except KeyboardInterrupt as interrupt:
         if not interrupt.args:  # otherwise the state was saved, and a message printed
-            print(f"\nInterrupted. {_how_to_resume()}")
+            print(f"\nInterrupted. {how_to_resume(has_begun=False)}")
         sys.exit(130)
     except Exception as error:
         # TensorBoard's log writer raises its own error types when the disk is full.
@@ -63,14 +65,6 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
             raise
         print(f"error: {str(error).splitlines()[0]}", file=sys.stderr)
         sys.exit(2)
-
-
-def _how_to_resume():
-    """The advice where a run may not have begun, and an older one may still be there."""
-    advice = how_to_resume()
-    if "--overwrite" in sys.argv:
-        return f"If training had begun: {advice}"
-    return advice
 
 
 def parse(arguments, config_class, presets, description, selector="dataset"):

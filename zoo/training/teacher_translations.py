@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-from zoo.checkpoints.tensor_files import WEIGHTS
+from zoo.checkpoints.tensor_files import as_loaded
 from zoo.data.text_rows import clean, read_lines, unused
 from zoo.decoding.hypotheses import length_penalty
 from zoo.errors import UserError
@@ -111,8 +111,7 @@ def model_key(path):
     path = pathlib.Path(path)
     if not path.exists():
         return str(path)
-    if path.name in WEIGHTS and (path.parent / "config.json").is_file():
-        path = path.parent  # as it is loaded
+    path = as_loaded(path)
     folder = path if path.is_dir() else path.parent
     files = [file for file in sorted(folder.iterdir()) if file.is_file()]
     if path.is_file():  # what is read beside it: its settings and vocabularies
