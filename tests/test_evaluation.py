@@ -258,6 +258,9 @@ def test_a_run_is_tested_on_what_it_held_out(classifier, folder, tmp_path):
     assert data.notes == (f"Tested on 20 texts of {table} that the run held out.",)
     data = labeled_texts(str(table), {**settings, "data": "160 texts, checksum 0"})
     assert len(data.items) == 200 and "may have been trained on these texts" in data.notes[-1]
+    table.write_text("".join(rows[::2][:3]))  # too few to be divided, and of one class
+    data = labeled_texts(str(table), settings)
+    assert len(data.items) == 3 and "may have been trained on these texts" in data.notes[-1]
     (tmp_path / "pairs.tsv").write_text("".join(f"{n} one\t{n} uno\n" for n in range(400)))
     path = tmp_path / "pairs.tsv"
     pairs = parallel_text.tsv(path, 5).test
@@ -269,6 +272,9 @@ def test_a_run_is_tested_on_what_it_held_out(classifier, folder, tmp_path):
     data = sentence_pairs(str(path), (), settings)
     assert len(data.items) == 800 and data.seed is None
     assert "may have been trained on these texts" in data.notes[-1]
+    path.write_text("one\tuno\n")  # too few to be divided
+    data = sentence_pairs(str(path), (), settings)
+    assert data.items == ["one"] and "may have been trained on these texts" in data.notes[-1]
 
 
 def test_the_data_of_training_are_named(classifier, folder, tmp_path):

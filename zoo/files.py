@@ -168,12 +168,16 @@ def locked(path):
     except OSError as error:
         raise WriteError(f"{path.parent} cannot be written to: {error.strerror}.") from None
     with file:
-        # On file systems without locks, such as some network file systems, nobody waits.
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError):  # of different systems
-                print(f"Waiting for another process, which is writing {path}.", flush=True)
+        is_held = False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # of different systems
+            is_held = True
+        except OSError:  # no locks, as in some network file systems: nobody waits
+            pass
+        if is_held:
+            print(f"Waiting for another process, which is writing {path}.", flush=True)
+            with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

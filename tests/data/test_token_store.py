@@ -102,6 +102,16 @@ def test_a_process_says_what_it_waits_for(tmp_path, monkeypatch, capsys):
     assert process.exitcode == 0
 
 
+def test_a_process_that_cannot_say_what_it_waits_for_does_not_go_on(tmp_path, monkeypatch):
+    def closed(*_, **options):
+        raise BrokenPipeError
+
+    with locked(tmp_path / "c"):
+        monkeypatch.setattr("builtins.print", closed)
+        with pytest.raises(BrokenPipeError), locked(tmp_path / "c"):
+            pytest.fail("another process has the lock")
+
+
 def test_a_file_that_has_changed(tmp_path):
     file, other = tmp_path / "a.txt", tmp_path / "b.txt"
     assert len(file_key(file)) == 1

@@ -185,10 +185,10 @@ def test_the_recipe(teacher_folder, tmp_path, capsys):
     assert model.distillation_head.bias.numpy().any()
     other = tmp_path / "other"
     teacher = classifier([str(digit) for digit in range(10)], size=12, channels=1, seed=1)
-    teacher.settings = {"seed": 1, "dataset": "digits"}  # which held out other digits
+    teacher.settings = {"seed": 1, "dataset": "mnist"}  # which held out other digits
     teacher.save(other)
     vit_cifar10.main(dataclasses.replace(config, teacher=str(other), out=str(tmp_path / "second")))
-    assert "its run had another --seed." in capsys.readouterr().out
+    assert "its run had another --seed and --dataset." in capsys.readouterr().out
     [note] = json.loads((tmp_path / "second" / "metrics.json").read_text())["notes"]
     assert note.startswith(f"--teacher {other} may have been trained on data that are held out")
     taught_by_other = zoo.load(tmp_path / "second").model

@@ -16,12 +16,13 @@ from zoo.data import parallel_text
 from zoo.data.text_rows import TextDataset
 from zoo.errors import UserError
 from zoo.text.answers import ScoredText
-from zoo.training import report_distillation, sentence_pairs, teacher_translations
+from zoo.training import report_distillation, teacher_translations
 from zoo.training.report_distillation import compared_with_teacher
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
+from zoo.training.run_folder import task_fingerprint
 from zoo.training.sentence_pairs import load_pairs, with_teachers
-from zoo.training.teacher_translations import model_key, translations
+from zoo.training.teacher_translations import Teacher, load_teachers, translations
 
 translate = recipe("translate")
 SOURCES = ["The cat.", "The dog sat.", "The mat, and the dog.", "12.", "¿Dónde está?"]
@@ -81,12 +82,14 @@ def fail_on(texts, function):
 
 
 @pytest.fixture
-def pairs_of(teacher, tmp_path, monkeypatch):
+def pairs_of(teacher, tmp_path):
     """The training pairs of TEXT with flags, where `teacher` is the model of all paths."""
-    monkeypatch.setattr(sentence_pairs, "load_translator", lambda *_: teacher)
 
     def found(text=TEXT, **flags):
-        return with_teachers(text, translate.Config(**{"tsv": "x", **flags}), tmp_path)
+        config = translate.Config(**{"tsv": "x", **flags})
+        teachers = [Teacher(path, teacher, "all", False) for path in config.teacher]
+        teachers += [Teacher(path, teacher, "all", True) for path in config.reverse_teacher]
+        return with_teachers(text, config, teachers, tmp_path)
 
     return found
 
@@ -124,13 +127,16 @@ def test_back_translation(teacher, pairs_of, tmp_path):
 
 
 def test_teachers_that_may_have_seen_held_out_pairs(pairs_of, teacher, monkeypatch):
-    monkeypatch.setattr(teacher, "settings", {"seed": 1, "tsv": "folder/x", "valid_source": None})
+    settings = {"seed": 1, "dataset": None, "tsv": "folder/x", "valid_source": None}
+    monkeypatch.setattr(teacher, "settings", settings)
     both = {"teacher": ("a",), "reverse_teacher": ("b",)}
     _, first, second = pairs_of(**both).notes
     assert first.startswith("--teacher a may") and first.endswith("its run had another --seed.")
     assert second.startswith("--reverse-teacher b may")
     assert [note[:19] for note in pairs_of(seed=1, **both).notes[1:]] == ["--reverse-teacher b"]
     assert pairs_of(teacher=("a",), tsv="y").notes[-1].endswith("another --seed and --tsv.")
+    other_data = pairs_of(teacher=("a",), tsv=None, dataset="phrasebook", seed=1)
+    assert other_data.notes[-1].endswith("another --dataset and --tsv.")
     files = dict.fromkeys(("source", "target", "valid_source", "valid_target"), "x")
     files |= {"tsv": None, "test_source": "x", "test_target": "x"}
     assert pairs_of(**both, **files).notes == ("a note",)
@@ -142,40 +148,31 @@ def test_teachers_that_may_have_seen_held_out_pairs(pairs_of, teacher, monkeypat
         assert len(pairs_of(**both, tsv=None, dataset="name").notes) == num_notes
 
 
-def test_the_key_of_a_model_depends_on_what_loading_it_reads(teacher, tmp_path):
-    """Its weights, search options and tokenizers, but not the report of a run."""
-    run = tmp_path / "run"
-    teacher.save(run)
-    marian = {"model.npz": "", "decoder.yml": "", "en.vocab": ""}
-    other = {"model.safetensors": "", "config.json": "{}", "spiece.model": ""}
-    for folder, files in ("marian", marian), ("other", other):
-        (tmp_path / folder).mkdir()
-        for name, content in files.items():
-            (tmp_path / folder / name).write_text(content)
-    for path, unused, names in (
-        (run, "metrics.json", ("translator.json", "source.spm")),
-        (tmp_path / "marian" / "model.npz", "corpus.txt", marian),
-        (tmp_path / "other" / "model.safetensors", None, other),
-    ):
-        folder = path if path.is_dir() else path.parent
-        files = [folder / name for name in names]
-        keys = [model_key(path)]
-        if unused is not None:
-            (folder / unused).write_text("{}")
-            assert model_key(path) == keys[0]
-        for file in files:
-            file.write_bytes(file.read_bytes() + b" ")
-            assert model_key(path) not in keys
-            keys.append(model_key(path))
-    assert model_key("hf://owner/name") == str(pathlib.Path("hf://owner/name"))
+def test_the_fingerprint_of_a_model_is_that_of_its_translations(teacher, tmp_path):
+    """It does not depend on files; each part that translations depend on changes it."""
+    teacher.save(tmp_path / "run")
+    loaded = zoo.load(tmp_path / "run")
+    found = [task_fingerprint(teacher)]
+    assert task_fingerprint(loaded) == found[0]
+    loaded.beam_size += 1
+    found.append(task_fingerprint(loaded))
+    loaded.target_tokenizer = small_translator(lines=LINES).target_tokenizer
+    found.append(task_fingerprint(loaded))
+    weight = loaded.model.weights[-1]
+    weight.assign(weight + 1e-6)
+    found.append(task_fingerprint(loaded))
+    assert len({*found}) == 4
 
 
-def test_languages_of_a_reverse_teacher_are_reversed(teacher, pairs_of, monkeypatch):
+def test_languages_of_a_reverse_teacher_are_reversed(teacher, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        sentence_pairs, "load_translator", lambda *each: asked.append(each) or teacher
+        teacher_translations, "load_translator", lambda *each: asked.append(each) or teacher
     )
-    pairs_of(teacher=("a",), reverse_teacher=("b",), src_lang="en", tgt_lang="de")
+    both = {"teacher": ("a",), "reverse_teacher": ("b",)}
+    first, second = load_teachers(translate.Config(tsv="x", src_lang="en", tgt_lang="de", **both))
+    assert first == Teacher("a", teacher, task_fingerprint(teacher), False)
+    assert second == first._replace(path="b", is_reverse=True)
     assert asked == [
         ("--teacher", "a", ("en", "de")),
         ("--reverse-teacher", "b", ("de", "en")),
@@ -264,7 +261,9 @@ def test_the_recipe(teacher, tmp_path, capsys):
     again, _ = load_pairs(Run(config, name="student"), config.max_length)
     assert len(again.train) == len(data.train)
     assert "tokenized by an earlier run" in capsys.readouterr().out
-    teacher.save(folder)  # another file, so the translations are made again
+    other = zoo.load(folder)
+    other.beam_size += 1
+    other.save(folder)  # another model, so the translations are made again
     load_pairs(Run(config, name="student"), config.max_length)
     assert len([*stored.parent.glob("*.jsonl")]) == 2
 

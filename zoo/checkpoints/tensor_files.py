@@ -22,13 +22,6 @@ WEIGHTS = (
 )  # fmt: skip
 
 
-def as_loaded(path):
-    """The folder of a file of weights with a config.json beside it, as it is read with others."""
-    if path.name in WEIGHTS and (path.parent / "config.json").is_file():
-        return path.parent
-    return path
-
-
 def read_folder(folder):
     """Reads the `Tensors` of a folder of Hugging Face, from one or several files."""
     found = [folder / name for name in WEIGHTS if (folder / name).is_file()]

@@ -241,7 +241,10 @@ def labeled_texts(data, settings=None):
 
 def _held_out_texts(data, settings):
     """The test texts of a run that was trained on other texts of the same file."""
-    divided = labeled_text.tsv(data, settings["seed"])
+    try:
+        divided = labeled_text.tsv(data, settings["seed"])
+    except DataError:  # too few texts to divide
+        return _changed(labeled_texts(data), data)
     train = divided.train
     checksum = fingerprint(train.texts, train.labels.tolist(), divided.class_names)
     if settings.get("data", "").endswith(f"checksum {checksum}"):
@@ -294,7 +297,10 @@ def sentence_pairs(data, targets=(), settings=None):
 def _held_out_pairs(data, settings):
     """The test pairs of a run that was trained on other pairs of the same table."""
     seed = settings["seed"]
-    held_out = parallel_text.tsv(data, seed)
+    try:
+        held_out = parallel_text.tsv(data, seed)
+    except DataError:  # too few pairs to divide
+        return _changed(sentence_pairs(data), data)
     if not settings.get("data", "").endswith(f"test pairs {fingerprint(held_out.test)}"):
         return _changed(sentence_pairs(data), data)
     sources, references = zip(*held_out.test)

@@ -1,7 +1,5 @@
 """The images and the training run of an image classifier."""
 
-import zlib
-
 import keras
 
 from zoo.data.image_batches import GROUP_SIZE, evaluation_batches, training_batches
@@ -24,7 +22,7 @@ from zoo.training.distillation import (
 from zoo.training.fine_tuning import other_split
 from zoo.training.losses import ClassWeighted, balanced_class_weights, several_labels
 from zoo.training.report import finish_classifier
-from zoo.training.run_folder import fingerprint
+from zoo.training.run_folder import fingerprint, task_fingerprint
 
 _VALIDATION_BATCH = 256  # images
 
@@ -138,8 +136,7 @@ def train_classifier(
     if hasattr(settings, "weights"):
         identity["model of weights"] = fingerprint(classifier.model, classifier.description())
     if teacher is not None:
-        weights = [zlib.crc32(weight.numpy()) for weight in teacher.model.weights]
-        identity["model of teacher"] = fingerprint(teacher.model, teacher.description(), weights)
+        identity["model of teacher"] = task_fingerprint(teacher)
     if stops_early:
         callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
     validated = data.test if data.valid is None else data.valid
@@ -173,10 +170,13 @@ def _split_notes(settings, classifier, teacher, seed):
     """Lines about models that may have been trained on images that `seed` holds out."""
     if seed is None:
         return ()
-    deciding = ("seed", "validation_split") if settings.validation_split else ("seed",)
+    deciding = ["seed"]
+    if settings.validation_split:
+        deciding.append("validation_split")
     notes = ()
-    if teacher is not None:
-        notes += other_split("--teacher", settings.teacher, teacher, settings, deciding)
+    if teacher is not None:  # usually trained on the same data, unlike a model of --weights
+        names = ["data_dir", "labels"] if settings.is_folder else ["dataset"]
+        notes += other_split("--teacher", settings.teacher, teacher, settings, deciding + names)
     weights = getattr(settings, "weights", None)
     if weights and not settings.from_scratch:
         notes += other_split("--weights", weights, classifier, settings, deciding)

@@ -17,8 +17,13 @@ def how_to_resume(has_begun=True):
     """
     if "--overwrite" not in sys.argv:
         return "Run the same command to resume."
-    advice = "Run the same command without --overwrite to resume."  # it would delete checkpoints
-    return advice if has_begun else f"If training had begun: {advice}"
+    # --overwrite would delete the checkpoints.
+    if has_begun:
+        return "Run the same command without --overwrite to resume."
+    return (
+        "If training had begun, run the same command without --overwrite to resume. If not, run it "
+        "again."
+    )
 
 
 class Interruption:

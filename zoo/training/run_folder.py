@@ -9,9 +9,12 @@ import sys
 import weakref
 import zlib
 
+from keras import ops
+
 from zoo.errors import UserError
 from zoo.files import PARTIAL, check_utf8, stored_config, write_text
 from zoo.hardware import environment
+from zoo.text.saved_tokenizers import checksum
 
 FINISHED = "metrics.json"  # the last file that a run writes
 
@@ -158,6 +161,13 @@ def fingerprint(*values):
     """
     text = json.dumps(values, sort_keys=True, default=_architecture)
     return f"{zlib.crc32(text.encode()):08x}"
+
+
+def task_fingerprint(task):
+    """Returns a checksum of everything that a `zoo.tasks.task.Task` computes with."""
+    tokenizers = [getattr(task, attribute) for attribute in task.tokenizer_names]
+    weights = [zlib.crc32(ops.convert_to_numpy(weight).tobytes()) for weight in task.model.weights]
+    return fingerprint(task.model, task.description(), checksum(*tokenizers), weights)
 
 
 def _architecture(model):

@@ -11,17 +11,15 @@ from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 from zoo.training.fine_tuning import other_split
-from zoo.training.run_folder import fingerprint
 from zoo.training.teacher_translations import (
     folded,
-    load_translator,
-    model_key,
+    load_teachers,
     read_monolingual,
     translated_pairs,
 )
 
 # Settings that decide which pairs are held out. A teacher of other files may know these pairs, too.
-_DECIDING = ("seed", "tsv", "source", "valid_source", "test_source")
+_DECIDING = ("seed", "dataset", "tsv", "source", "valid_source", "test_source")
 _REVERSE_SPLIT = (
     "--reverse-teacher {} may have been trained on pairs that are held out here: a run of the "
     "other direction holds out other pairs. Pass validation and test pairs as files."
@@ -41,6 +39,28 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
         (data, tokenizers), see `zoo.data.tokenized_corpus.load_corpus`.
     """
     settings = run.settings
+    root = run.path.absolute().parent / ".cache" / "translate"
+    if settings.cache_dir:
+        root = pathlib.Path(settings.cache_dir)
+        if root.resolve().is_relative_to(run.path.resolve()):
+            raise UserError(
+                f"--cache-dir {root} is in the run directory {run.path}. Choose another place."
+            )
+    number = 0
+    if run.is_chief:
+        folder = _tokenized(settings, root, max_length, tokenizers, special_tokens)
+        number = int(folder.name, 16)
+    number = distribution.from_chief(run.strategy, number)  # the others wait for it
+    folder = root / f"{number:010x}"
+    data, tokenizers = corpus.load_corpus(folder, special_tokens)
+    if run.is_chief:
+        for note in data.notes:
+            print(note)
+    return data, tokenizers
+
+
+def _tokenized(settings, root, max_length, tokenizers, special_tokens):
+    """The folder of tokenized pairs in the cache `root`; see `load_pairs` for the others."""
     trained_with = {
         "tokenizer": settings.tokenizer,
         "vocab_size": settings.vocab_size,
@@ -55,38 +75,22 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
         "special tokens": special_tokens,
         "max length": max_length,
     }
-    has_teachers = bool(settings.teacher or settings.reverse_teacher)
-    if has_teachers:
-        key["teachers"] = _teacher_key(settings)
-
-    root = run.path.absolute().parent / ".cache" / "translate"
-    if settings.cache_dir:
-        root = pathlib.Path(settings.cache_dir)
-        if root.resolve().is_relative_to(run.path.resolve()):
-            raise UserError(
-                f"--cache-dir {root} is in the run directory {run.path}. Choose another place."
-            )
+    teachers = load_teachers(settings)
+    if teachers:
+        key["teachers"] = _teacher_key(settings, teachers)
 
     def write(path):
         text = read_pairs(settings)
-        if has_teachers:
-            text = with_teachers(text, settings, root / "teacher")
+        if teachers:
+            text = with_teachers(text, settings, teachers, root / "teacher")
         own = tokenizers
         if own is None:
             own = corpus.train_tokenizers(text, **trained_with)
         corpus.write_corpus(path, text, own, max_length, special_tokens)
 
-    if not run.is_chief:
-        distribution.from_chief(run.strategy, 0)  # waits until the chief has tokenized
     folder, was_there = cached_folder(root, key, write)
-    if run.is_chief:
-        distribution.from_chief(run.strategy, 0)  # the others may continue
-        print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
-    data, tokenizers = corpus.load_corpus(folder, special_tokens)
-    if run.is_chief:
-        for note in data.notes:
-            print(note)
-    return data, tokenizers
+    print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
+    return folder
 
 
 def _key(settings):
@@ -100,22 +104,23 @@ def _key(settings):
     return key + [path and file_key(path) for path in paths]
 
 
-def _teacher_key(settings):
+def _teacher_key(settings, teachers):
     """Everything that the pairs of other models depend on, besides the sentence pairs."""
-    key = [settings.src_lang, settings.tgt_lang, settings.keep_references, settings.drop_worst]
+    key = [settings.keep_references, settings.drop_worst]
     for path in (settings.monolingual, settings.monolingual_target):
         key.append(path and file_key(path))
-    for paths in (settings.teacher, settings.reverse_teacher):
-        key.append([model_key(path) for path in paths])
+    for teacher in teachers:
+        key.append([teacher.fingerprint, teacher.is_reverse])
     return key
 
 
-def with_teachers(text, settings, folder):
+def with_teachers(text, settings, teachers, folder):
     """The training pairs with those that `--teacher` and `--reverse-teacher` translate, each once.
 
     Args:
         text: `zoo.data.text_rows.TextDataset` of pairs, whose validation and test pairs stay.
         settings: those of recipes/translate.py.
+        teachers: result of `zoo.training.teacher_translations.load_teachers`.
         folder: where the translations are stored.
 
     Returns:
@@ -130,34 +135,24 @@ def with_teachers(text, settings, folder):
     sources = [source for source, _ in text.train] + more_sources
     targets = [target for _, target in text.train] + more_targets
 
-    # 2. The models, all of them before hours of work, as a name may not exist.
-    languages = (settings.src_lang, settings.tgt_lang)
-    teachers = [load_translator("--teacher", path, languages) for path in settings.teacher]
-    reverse_teachers = [
-        load_translator("--reverse-teacher", path, languages[::-1])
-        for path in settings.reverse_teacher
-    ]
-
-    # 3. Their translations.
+    # 2. Their translations.
     pairs = []
-    notes = text.notes + source_notes + target_notes
-    notes += _split_notes(settings, teachers, reverse_teachers)
-
-    def translated(teacher, path, codes, texts):
-        texts = [*dict.fromkeys(texts)]
-        file = folder / f"{fingerprint(model_key(path), codes)}.jsonl"
-        return translated_pairs(teacher, texts, file, path, settings.drop_worst)
-
-    for teacher, path in zip(teachers, settings.teacher):
-        found, left_out = translated(teacher, path, languages, sources)
+    notes = text.notes + source_notes + target_notes + _split_notes(settings, teachers)
+    for teacher in teachers:
+        texts = targets if teacher.is_reverse else sources
+        found, left_out = translated_pairs(
+            teacher.translator,
+            [*dict.fromkeys(texts)],
+            folder / f"{teacher.fingerprint}.jsonl",
+            teacher.path,
+            settings.drop_worst,
+        )
+        if teacher.is_reverse:
+            found = [(source, target) for target, source in found]
         pairs += found
         notes += left_out
-    for teacher, path in zip(reverse_teachers, settings.reverse_teacher):
-        found, left_out = translated(teacher, path, languages[::-1], targets)
-        pairs += [(source, target) for target, source in found]
-        notes += left_out
 
-    # 4. The pairs to train on.
+    # 3. The pairs to train on.
     apart = [
         (source, target)
         for source, target in pairs
@@ -181,16 +176,16 @@ def held_out_by_seed(settings):
     return not are_files
 
 
-def _split_notes(settings, teachers, reverse_teachers):
+def _split_notes(settings, teachers):
     """Lines about runs that may have been trained on pairs that `--seed` holds out here."""
     if not held_out_by_seed(settings):
         return ()
     notes = []
-    for teacher, path in zip(teachers, settings.teacher):
-        notes += other_split("--teacher", path, teacher, settings, _DECIDING)
-    for teacher, path in zip(reverse_teachers, settings.reverse_teacher):
-        if teacher.settings is not None:
-            notes.append(_REVERSE_SPLIT.format(path))
+    for teacher in teachers:
+        if not teacher.is_reverse:
+            notes += other_split("--teacher", teacher.path, teacher.translator, settings, _DECIDING)
+        elif teacher.translator.settings is not None:
+            notes.append(_REVERSE_SPLIT.format(teacher.path))
     return tuple(notes)
 
 

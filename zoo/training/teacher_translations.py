@@ -5,28 +5,53 @@ Sources: Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2
 Diversification", for several models of both directions.
 """
 
-import hashlib
 import json
 import math
 import os
-import pathlib
+from typing import NamedTuple
 
 import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-from zoo.checkpoints.tensor_files import as_loaded
 from zoo.data.text_rows import clean, read_lines, unused
 from zoo.decoding.hypotheses import length_penalty
 from zoo.errors import UserError
 from zoo.files import as_path, locked
-from zoo.tasks.task import MODEL_FILE
-from zoo.tasks.text_to_text import TextToTextGenerator
 from zoo.tasks.translator import Translator
 from zoo.training.fine_tuning import load_model_of_flag
+from zoo.training.run_folder import task_fingerprint
 
 _BLOCK = 512  # texts that are translated, and then stored, at a time
-_BESIDE_WEIGHTS = (".json", ".spm", ".vocab", ".yaml", ".yml")  # suffixes, of Marian's files
+
+
+class Teacher(NamedTuple):
+    """A model that translates sentences of the training pairs.
+
+    Attributes:
+        path: what the flag names.
+        translator: `zoo.tasks.translator.Translator`.
+        fingerprint: see `zoo.training.run_folder.task_fingerprint`.
+        is_reverse: whether it translates from the target to the source language.
+    """
+
+    path: str
+    translator: Translator
+    fingerprint: str
+    is_reverse: bool
+
+
+def load_teachers(settings):
+    """Loads the models of `--teacher` and `--reverse-teacher`: a list of `Teacher`."""
+    languages = (settings.src_lang, settings.tgt_lang)
+    teachers = []
+    for path in settings.teacher:
+        translator = load_translator("--teacher", path, languages)
+        teachers.append(Teacher(path, translator, task_fingerprint(translator), False))
+    for path in settings.reverse_teacher:
+        translator = load_translator("--reverse-teacher", path, languages[::-1])
+        teachers.append(Teacher(path, translator, task_fingerprint(translator), True))
+    return teachers
 
 
 def load_translator(flag, path, languages=(None, None)):
@@ -100,32 +125,6 @@ def _per_token(teacher, found):
     scores = np.array([score for _, score in found])
     penalty = length_penalty(lengths, teacher.length_penalty, teacher.length_offset)
     return scores * ops.convert_to_numpy(penalty) / lengths
-
-
-def model_key(path):
-    """What tells whether a model is the same.
-
-    Returns:
-        The name of a published model, or a list of the checksums of the files of others.
-    """
-    path = pathlib.Path(path)
-    if not path.exists():
-        return str(path)
-    path = as_loaded(path)
-    folder = path if path.is_dir() else path.parent
-    files = [file for file in sorted(folder.iterdir()) if file.is_file()]
-    if path.is_file():  # what is read beside it: its settings and vocabularies
-        files = [path, *(file for file in files if file.suffix in _BESIDE_WEIGHTS)]
-    elif folder / MODEL_FILE in files:  # a run, whose other files are its report
-        names = (MODEL_FILE, Translator.description_file, TextToTextGenerator.description_file)
-        tokenizers = ("source.", "target.")
-        files = [file for file in files if file.name in names or file.name.startswith(tokenizers)]
-    return [_checksum(file) for file in files]
-
-
-def _checksum(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def translations(teacher, texts, path, name):

@@ -36,7 +36,7 @@ from zoo.checkpoints.formats import (
     timm,
 )
 from zoo.checkpoints.hugging_face_config import PROBLEMS, read_json
-from zoo.checkpoints.tensor_files import as_loaded, read_file, read_folder
+from zoo.checkpoints.tensor_files import WEIGHTS, read_file, read_folder
 from zoo.errors import CheckpointError
 
 FORMATS = (  # with a type of model in config.json; the others are in `find_format`
@@ -69,7 +69,9 @@ def load(path, options):
     ema = options.pop("ema", True)
     if not isinstance(ema, bool):
         raise CheckpointError(f"ema must be True or False. Received: ema={ema!r}.")
-    path = hugging_face_bert.transformer_folder(as_loaded(path))
+    if path.name in WEIGHTS and (path.parent / "config.json").is_file():
+        path = path.parent
+    path = hugging_face_bert.transformer_folder(path)
     config = read_json(path / "config.json", {})
     format = find_format(path, config)
     tensors = None

@@ -77,7 +77,8 @@ def exit_if_a_worker_is_lost(strategy):
         told = _TOLD.search(str(error))
         print(
             f"error: {told[1] if told else _lost(str(error))}\n"
-            f"Start all workers again; their number may change. {how_to_resume()}",
+            "Start all workers again; their number may change. "
+            f"{how_to_resume(has_begun=False)}",
             file=sys.stderr,
             flush=True,
         )
