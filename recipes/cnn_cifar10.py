@@ -32,7 +32,7 @@ from zoo.training.augmentation import Augmentation
 from zoo.training.image_run import load_images, objective, train_classifier
 from zoo.training.optimizers import ALL_BUT_KERNELS, Muon, warmup_cosine
 from zoo.training.run import Run
-from zoo.training.settings import FRACTION, Accumulation, ImageSettings, Precision
+from zoo.training.settings import Accumulation, ImageSettings, Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,6 @@ class Config(ImageSettings):
     randaugment_magnitude: float = 0.5
     erase_probability: float = 0.0
 
-    LIMITS = ImageSettings.LIMITS | {"warmup_fraction": FRACTION}
     NO_EFFECT = ImageSettings.NO_EFFECT - {"accumulation"}  # batch normalization sees a part
 
     def __post_init__(self):

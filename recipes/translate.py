@@ -43,7 +43,7 @@ from zoo.training.report import finish_translator
 from zoo.training.report_translation_scores import bleu_tokenizer
 from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint
-from zoo.training.sentence_pairs import held_out_by_seed, load_pairs
+from zoo.training.sentence_pairs import load_pairs
 from zoo.training.settings import (
     AMOUNT,
     COUNT,
@@ -404,7 +404,7 @@ def pretrained(config, run):
         (translator.source_tokenizer, translator.target_tokenizer),
         translator.special_tokens,
     )
-    if held_out_by_seed(config):
+    if data.seed is not None:
         notes = other_split("--weights", config.weights, translator, config, ("seed",))
         data = data._replace(notes=(*data.notes, *notes))
         if run.is_chief:

@@ -76,7 +76,7 @@ def load(path, dtype=None, engine=None, revision=None, **options):
     if not path.exists():
         raise FileNotFoundError(_missing(path))
     with named_errors(path, options):
-        if registry.is_checkpoint(path) and not saved_runs.is_saved(path):
+        if registry.is_checkpoint(path) and saved_runs.saved_task(path) is None:
             loaded = registry.load(path, dict(options))
         else:
             loaded = saved_runs.load(path, dict(options))

@@ -73,7 +73,7 @@ def test_at_most_about_two_thousand_are_held_out(monkeypatch, file):
 
 def test_the_seed_alone_decides_what_is_held_out(file, tmp_path):
     first, again, other = (list(tsv(file, seed).valid) for seed in (0, 0, 1))
-    assert first == again != other
+    assert first == again != other and tsv(file, 7).seed == 7
     lines = file.read_text(encoding="utf-8").splitlines()
     assert sorted(tsv(write(tmp_path / "turned.txt", reversed(lines))).valid) == sorted(first)
     # the same in every process: BLAKE2b of eight bytes with the key "0" is 0.562 of 2**64
@@ -127,6 +127,7 @@ def test_files_for_validation_and_test_are_used(files):
     text = parallel_files(*train, valid=valid, test=test)
     assert list(text.train) == list(corpus(300))
     assert (list(text.valid), list(text.test)) == ([("x", "y")], [("u", "v")])
+    assert text.seed is None
     again = [("The house 1", "la CASA 1"), ("the house 1", "another")]  # the first is trained on
     text = parallel_files(*train, valid=files("d", again), test=files("e", again[:1]))
     assert [*text.train] == [pair for pair in corpus(300) if pair != ("the house 1", "la casa 1")]
@@ -135,6 +136,7 @@ def test_files_for_validation_and_test_are_used(files):
     text = parallel_files(*train, test=test)
     assert sorted(itertools.chain(text.train, text.valid)) == sorted(corpus(300))
     assert (0 < len(list(text.valid)) < 60) and list(text.test) == [("u", "v")]
+    assert text.seed == 0
 
 
 def test_an_empty_line_keeps_the_others_together(files):
@@ -188,10 +190,12 @@ def test_prepared_tfds_data(prepared):
     assert list(text.train) == list(text.train)
     assert {source for source, _ in text.valid} == {f"año {n}, validation" for n in range(3)}
     assert {target for _, target in text.test} == {f"year {n}, test" for n in range(3)}
+    assert text.seed is None
 
 
 def test_tfds_data_without_a_test_split_or_without_pairs(prepared):
-    text = tfds_pairs("no_test", prepared)
+    text = tfds_pairs("no_test", prepared, seed=0)
+    assert text.seed == 0
     train, valid, test = (len(list(part)) for part in text[:3])
     assert train + test == 1200 and valid == 3 and abs(test - 60) < 23  # three deviations
     with pytest.raises(DataError, match="needs sentence pairs"):

@@ -30,11 +30,6 @@ _TASKS = (
 )
 
 
-def is_saved(folder):
-    """Whether a task was saved in a folder, which may contain published weights as well."""
-    return _saved_task(folder) is not None
-
-
 def load(folder, options):
     """Loads the task that was saved in a run directory."""
     task = _task(folder)
@@ -54,8 +49,8 @@ def load(folder, options):
     return _changed_vit(folder, config["config"], description, options)
 
 
-def _saved_task(folder):
-    """The class of the task that was saved in a folder, or None."""
+def saved_task(folder):
+    """The class of the task that was saved in a folder, or None; published weights may be there."""
     for task in _TASKS:
         if (folder / task.description_file).is_file() and (folder / MODEL_FILE).is_file():
             return task
@@ -64,7 +59,7 @@ def _saved_task(folder):
 
 def _task(folder):
     """The class of the task that was saved in a folder; an error if there is none."""
-    task = _saved_task(folder)
+    task = saved_task(folder)
     if task is not None:
         return task
     names = " or ".join(task.description_file for task in _TASKS)

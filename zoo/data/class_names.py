@@ -9,7 +9,7 @@ import numpy as np
 from zoo.errors import DataError
 
 
-def matched_classes(names, class_names):
+def matched_classes(names, class_names, advice=""):
     """Finds the classes of data among those of a model.
 
     They are matched by name, by name in any case, by a synonym, by number, or by their order.
@@ -17,50 +17,43 @@ def matched_classes(names, class_names):
     Args:
         names: class names of the data.
         class_names: those of the model.
+        advice: what to do if a class is missing, for the error.
 
     Returns:
-        (the number of each class of the data in the model, lines about how they were matched). The
-        numbers are None if the model does not have all classes of the data.
+        (the number of each class of the data in the model, lines about how they were matched).
 
     Raises:
-        DataError: if the model has several classes of a name.
+        DataError: if the model does not have a class of the data, or has several of its name.
     """
     class_names = [str(name) for name in class_names]  # they may be numbers
     if list(names) == class_names:  # of which several may have the same name
         return range(len(names)), ()
     numbers = _numbers(names, class_names)
-    if None not in numbers:
+    missing = [name for name, number in zip(names, numbers) if number is None]
+    if not missing:
         return numbers, ()
-    if any(number is not None for number in numbers):
-        return None, ()
-    are_decimal = all(name.isdecimal() for name in names)
-    if are_decimal and all(int(name) < len(class_names) for name in names):
-        numbers = [int(name) for name in names]
-        return numbers, (_note("number", names, class_names, numbers),)
-    if len(names) == len(class_names):
-        order = range(len(names))
-        if are_decimal:
-            order = sorted(order, key=lambda place: int(names[place]))
-        numbers = np.argsort(order).tolist()  # of each class of the data, its place in the order
-        return numbers, (_note("order", names, class_names, numbers),)
-    return None, ()
+    if len(missing) == len(names):
+        are_decimal = all(name.isdecimal() for name in names)
+        if are_decimal and all(int(name) < len(class_names) for name in names):
+            numbers = [int(name) for name in names]
+            return numbers, (_note("number", names, class_names, numbers),)
+        if len(names) == len(class_names):
+            order = range(len(names))
+            if are_decimal:
+                order = sorted(order, key=lambda place: int(names[place]))
+            numbers = np.argsort(order).tolist()  # of each class of the data, its place in order
+            return numbers, (_note("order", names, class_names, numbers),)
+    message = (
+        f"The model lacks {len(missing)} of the {len(names)} classes of the data, such as "
+        f"{missing[0][:60]!r}. Its classes begin with: {', '.join(class_names[:5])}."
+    )
+    raise DataError(" ".join([message, advice]).rstrip())
 
 
 def _note(what, names, class_names, numbers):
     pairs = sorted(zip(numbers, names))
     examples = ", ".join(f"{name} is {class_names[number]}" for number, name in pairs[:3])
     return f"Classes are matched by their {what}: {examples}. Check this."
-
-
-def missing_classes(names, class_names):
-    """Describes the classes of data that a model does not have; arguments: `matched_classes`."""
-    class_names = [str(name) for name in class_names]
-    numbers = _numbers(names, class_names)
-    missing = [name for name, number in zip(names, numbers) if number is None]
-    return (
-        f"The model lacks {len(missing)} of the {len(names)} classes of the data, such as "
-        f"{missing[0][:60]!r}. Its classes begin with: {', '.join(class_names[:5])}."
-    )
 
 
 def _numbers(names, class_names):

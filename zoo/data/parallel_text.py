@@ -81,11 +81,6 @@ def tfds_pairs(name, data_dir=None, seed=0):
     return divided(name, _HELD_OUT, seed, train, valid, test, apart=True)
 
 
-def tfds_is_divided(name, data_dir=None):
-    """Whether a data set of TensorFlow Datasets has all three parts, so that none is held out."""
-    return {"validation", "test"} <= set(prepared_builder(name, data_dir).info.splits)
-
-
 def tfds_info(name, data_dir=None):
     """Returns the path of the file that describes a prepared data set of TensorFlow Datasets."""
     return os.path.join(prepared_builder(name, data_dir).data_path, "dataset_info.json")

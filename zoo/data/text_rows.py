@@ -83,6 +83,7 @@ class TextDataset(NamedTuple):
             or tokenized, `zoo.data.token_store.TokenExamples`.
         notes: lines about rows that are not used.
         class_names: of labeled texts, the name of each label.
+        seed: the seed by which validation or test texts were drawn; None if all are given.
     """
 
     train: list
@@ -90,6 +91,7 @@ class TextDataset(NamedTuple):
     test: list
     notes: tuple[str, ...]
     class_names: tuple[str, ...] | list[str] = ()
+    seed: int | None = None
 
 
 def divided(name, share, seed, rows, valid=None, test=None, apart=False, class_of=None):
@@ -142,8 +144,9 @@ def divided(name, share, seed, rows, valid=None, test=None, apart=False, class_o
             problem = f"{name}: {len(rows):,} rows give none for {purpose}."
             advice = "Provide more text, or separate data for validation and test."
             raise DataError(" ".join((problem, advice, *notes)))
+    is_given = valid is not None and test is not None
     train, valid, test = parts.values()
-    return TextDataset(train, valid, test, notes)
+    return TextDataset(train, valid, test, notes, seed=None if is_given else seed)
 
 
 def _places(rows, key, class_of):

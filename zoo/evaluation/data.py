@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.data import labeled_text, parallel_text
-from zoo.data.class_names import matched_classes, missing_classes
+from zoo.data.class_names import matched_classes
 from zoo.data.image_folder import (
     TEST,
     TRAIN,
@@ -84,12 +84,8 @@ def model_labels(data, class_names):
                 f"The data have the class {highest}. The model has {len(class_names)} classes."
             )
         return data.labels, ()
-    numbers, notes = matched_classes(data.class_names, class_names)
-    if numbers is None:
-        message = missing_classes(data.class_names, class_names)
-        if isinstance(data.items, list):
-            message += " Each line must be: label, tab, text."
-        raise DataError(message)
+    advice = "Each line must be: label, tab, text." if isinstance(data.items, list) else ""
+    numbers, notes = matched_classes(data.class_names, class_names, advice)
     if any(number >= len(data.class_names) for row in data.labels for number in row):
         raise DataError(f"The data have labels that are not among {len(data.class_names)} classes.")
     labels = []

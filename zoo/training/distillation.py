@@ -12,26 +12,13 @@ import tensorflow as tf
 from keras import ops
 
 from zoo.compat import higher_is_better
-from zoo.data.class_names import matched_classes, missing_classes
 from zoo.errors import UserError, check_choice
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.fine_tuning import load_model_of_flag
 
 
 def load_teacher(path, channels):
-    """Loads the classifier of ``--teacher``.
-
-    Args:
-        path: see `zoo.load`.
-        channels: number of channels of the student's images.
-
-    Returns:
-        `zoo.tasks.classifier.ImageClassifier`.
-
-    Raises:
-        UserError: if there is no such path, or the model does not classify images with as many
-            channels.
-    """
+    """Loads the `ImageClassifier` of ``--teacher``, see `zoo.load`, for images with `channels`."""
     teacher = load_model_of_flag("--teacher", path)
     if not isinstance(teacher, ImageClassifier):
         raise UserError(
@@ -46,25 +33,6 @@ def load_teacher(path, channels):
             f"the data have {channels}."
         )
     return teacher
-
-
-def classes_of_teacher(teacher, class_names):
-    """Finds the classes of the student among those of a teacher, which may have others as well.
-
-    Returns:
-        What `zoo.data.class_names.matched_classes` returns.
-
-    Raises:
-        UserError: if the teacher does not have a class of the student.
-    """
-    numbers, notes = matched_classes(class_names, teacher.class_names)
-    if numbers is None:
-        message = missing_classes(class_names, teacher.class_names)
-        raise UserError(
-            f"--teacher must have all classes of the data. {message} Pass a model that was trained "
-            "on these classes, such as a run of recipes/vit_finetune.py."
-        )
-    return numbers, notes
 
 
 def logits_of(teacher, classes):

@@ -2,6 +2,7 @@
 
 import keras
 
+from zoo.data.class_names import matched_classes
 from zoo.data.image_batches import GROUP_SIZE, evaluation_batches, training_batches
 from zoo.data.image_folder import image_folder
 from zoo.data.image_table import image_table
@@ -13,7 +14,6 @@ from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.distillation import (
     DistillationLoss,
-    classes_of_teacher,
     load_teacher,
     logits_of,
     student_accuracy,
@@ -25,6 +25,10 @@ from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint, task_fingerprint
 
 _VALIDATION_BATCH = 256  # images
+_OTHER_CLASSES = (
+    "Pass --teacher a model that was trained on these classes, such as a run of "
+    "recipes/vit_finetune.py."
+)
 
 
 def find_images(settings):
@@ -98,7 +102,7 @@ def train_classifier(
     if settings.teacher:
         with run.scope():
             teacher = load_teacher(settings.teacher, preprocessing.channels)
-        teacher_classes, notes = classes_of_teacher(teacher, class_names)
+        teacher_classes, notes = matched_classes(class_names, teacher.class_names, _OTHER_CLASSES)
         data = data._replace(notes=data.notes + notes)
         if isinstance(classifier.model, ViT):
             classifier.model.separate_heads = True

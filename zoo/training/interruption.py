@@ -9,21 +9,12 @@ REPEATED = 0.3  # seconds
 TERMINATED = 128 + signal.SIGTERM  # exit status 143, as shells report it
 
 
-def how_to_resume(has_begun=True):
-    """What to do after an interruption of a command with the flags `sys.argv`, for messages.
-
-    Args:
-        has_begun: whether there are certainly checkpoints of this run, not of an older one.
-    """
+def how_to_resume():
+    """What to do after an interruption of a command with the flags `sys.argv`, for messages."""
     if "--overwrite" not in sys.argv:
         return "Run the same command to resume."
-    # --overwrite would delete the checkpoints.
-    if has_begun:
-        return "Run the same command without --overwrite to resume."
-    return (
-        "If training had begun, run the same command without --overwrite to resume. If not, run it "
-        "again."
-    )
+    # With --overwrite, it would delete the checkpoints.
+    return "Run the same command to resume; without --overwrite, if training had begun."
 
 
 class Interruption:

@@ -51,13 +51,11 @@ def run_recipe(main, config_class, presets, description, selector="dataset"):
         sys.exit(2)
     except BrokenPipeError:
         discard_output()
-        print(
-            f"error: Standard output was closed. {how_to_resume(has_begun=False)}", file=sys.stderr
-        )
+        print(f"error: Standard output was closed. {how_to_resume()}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as interrupt:
         if not interrupt.args:  # otherwise the state was saved, and a message printed
-            print(f"\nInterrupted. {how_to_resume(has_begun=False)}")
+            print(f"\nInterrupted. {how_to_resume()}")
         sys.exit(130)
     except Exception as error:
         # TensorBoard's log writer raises its own error types when the disk is full.

@@ -1,11 +1,8 @@
 """What a student of translation keeps of its teacher: scores, size and speed."""
 
-import math
 import time
 
 import numpy as np
-import tensorflow as tf
-from tqdm import tqdm
 
 from zoo.loading import load
 from zoo.training.report_translation_scores import translation_scores
@@ -35,22 +32,18 @@ def compared_with_teacher(folder, teacher, student, scores, data, bleu_tokenize=
     references = [reference for _, reference in data.test]
     scores = {"student": scores}
     results = {}
-    for name, system in tqdm(systems.items(), "comparing", leave=False, disable=None):
+    for name, system in systems.items():
         if system is not student:
             translations = system(sources, sentences=False, too_long=system.long_texts)
             scores[name] = translation_scores(translations, references, bleu_tokenize)
         result = {"bleu": scores[name]["bleu"], "chrf": scores[name]["chrf"]}
-        result["megabytes"] = sum(map(_bytes, system.model.weights)) / 1e6
+        result["megabytes"] = sum(weight.numpy().nbytes for weight in system.model.weights) / 1e6
         for size in _BATCHES:
             result[f"tokens_per_second_batch_{size}"] = _speed(
                 system, sources, size, student.target_tokenizer
             )
         results[name] = result
     return results
-
-
-def _bytes(weight):
-    return math.prod(weight.shape) * tf.as_dtype(weight.dtype).size
 
 
 def _speed(translator, sources, batch_size, tokenizer):

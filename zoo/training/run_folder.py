@@ -62,11 +62,8 @@ class RunFolder:
             raise UserError(f"{self.path} cannot be written to: {error.strerror}.") from None
 
     def _delete_content(self):
-        def is_config(path):
-            return path.name == "config.json"
-
         # The config last: without it, a folder that is deleted in part would not be a run's.
-        for path in sorted(self.path.iterdir(), key=is_config):
+        for path in sorted(self.path.iterdir(), key=lambda path: path.name == "config.json"):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

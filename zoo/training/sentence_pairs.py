@@ -68,16 +68,17 @@ def _tokenized(settings, root, max_length, tokenizers, special_tokens):
         "target_normalization": settings.target_normalization,
         "vocabulary": settings.vocabulary,
     }
+    teachers = load_teachers(settings)
     key = {
         "version": corpus.VERSION,
         "data": _key(settings),
+        "teachers": [(teacher.fingerprint, teacher.is_reverse) for teacher in teachers],
+        "keep references": settings.keep_references,
+        "drop worst": settings.drop_worst,
         "tokenizers": trained_with if tokenizers is None else checksum(*tokenizers),
         "special tokens": special_tokens,
         "max length": max_length,
     }
-    teachers = load_teachers(settings)
-    if teachers:
-        key["teachers"] = _teacher_key(settings, teachers)
 
     def write(path):
         text = read_pairs(settings)
@@ -98,20 +99,10 @@ def _key(settings):
     key = [settings.dataset, settings.seed]
     if settings.dataset not in (None, "phrasebook"):
         key.append(file_key(parallel_text.tfds_info(settings.dataset, settings.data_dir)))
-    paths = [settings.tsv]
+    paths = [settings.tsv, settings.monolingual, settings.monolingual_target]
     for source, target in _files(settings):
         paths += [source, target]
     return key + [path and file_key(path) for path in paths]
-
-
-def _teacher_key(settings, teachers):
-    """Everything that the pairs of other models depend on, besides the sentence pairs."""
-    key = [settings.keep_references, settings.drop_worst]
-    for path in (settings.monolingual, settings.monolingual_target):
-        key.append(path and file_key(path))
-    for teacher in teachers:
-        key.append([teacher.fingerprint, teacher.is_reverse])
-    return key
 
 
 def with_teachers(text, settings, teachers, folder):
@@ -137,7 +128,9 @@ def with_teachers(text, settings, teachers, folder):
 
     # 2. Their translations.
     pairs = []
-    notes = text.notes + source_notes + target_notes + _split_notes(settings, teachers)
+    notes = text.notes + source_notes + target_notes
+    if text.seed is not None:
+        notes += _split_notes(settings, teachers)
     for teacher in teachers:
         texts = targets if teacher.is_reverse else sources
         found, left_out = translated_pairs(
@@ -168,18 +161,8 @@ def with_teachers(text, settings, teachers, folder):
     return text._replace(train=[*dict.fromkeys(pairs)], notes=notes)
 
 
-def held_out_by_seed(settings):
-    """Whether `--seed` decides which pairs are held out."""
-    if settings.dataset not in (None, "phrasebook"):
-        return not parallel_text.tfds_is_divided(settings.dataset, settings.data_dir)
-    are_files = settings.source and settings.valid_source and settings.test_source
-    return not are_files
-
-
 def _split_notes(settings, teachers):
-    """Lines about runs that may have been trained on pairs that `--seed` holds out here."""
-    if not held_out_by_seed(settings):
-        return ()
+    """Lines about runs that may have been trained on pairs that are held out here."""
     notes = []
     for teacher in teachers:
         if not teacher.is_reverse:

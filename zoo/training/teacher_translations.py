@@ -5,9 +5,8 @@ Sources: Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2
 Diversification", for several models of both directions.
 """
 
+import contextlib
 import json
-import math
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ _BLOCK = 512  # texts that are translated, and then stored, at a time
 class Teacher(NamedTuple):
     """A model that translates sentences of the training pairs.
 
-    Attributes:
+    Fields:
         path: what the flag names.
         translator: `zoo.tasks.translator.Translator`.
         fingerprint: see `zoo.training.run_folder.task_fingerprint`.
@@ -55,15 +54,7 @@ def load_teachers(settings):
 
 
 def load_translator(flag, path, languages=(None, None)):
-    """Loads the translator that `--teacher` or `--reverse-teacher` names.
-
-    Args:
-        flag, path: the flag, and its value: see `zoo.load`.
-        languages: codes of source and target, for models of several languages.
-
-    Raises:
-        UserError: if there is no such path, or its model does not translate.
-    """
+    """Loads the translator that a flag names, see `zoo.load`; languages are source and target."""
     translator = load_model_of_flag(flag, path, src_lang=languages[0], tgt_lang=languages[1])
     if not isinstance(translator, Translator):
         raise UserError(f"{flag} must be a translator. {path} is: {type(translator).__name__}.")
@@ -89,26 +80,15 @@ def read_monolingual(path, held_out):
 
 
 def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
-    """Texts and their translations by a model.
-
-    Args:
-        teacher: `zoo.tasks.translator.Translator`.
-        texts: list of str.
-        path: file of the translations; see `translations`.
-        name: of the model, for notes and the progress bar.
-        drop_worst: share of the translations to leave out, those with the lowest log-probability
-            per token.
+    """Texts and their translations by a model; for the arguments see `translations`.
 
     Returns:
-        (pairs, notes): a list of (text, translation), and lines about what was left out.
+        (pairs, notes): a list of (text, translation), without those that are empty and the share
+        `drop_worst` with the lowest log-probability per token; and lines about how many these are.
     """
     found = translations(teacher, texts, path, name)
-    worst = set()
-    if drop_worst:
-        log_probabilities = _per_token(teacher, found)
-        order = np.argsort(log_probabilities, kind="stable")
-        num_worst = math.floor(drop_worst * len(texts))
-        worst = set(order[:num_worst].tolist())
+    order = np.argsort(_per_token(teacher, found), kind="stable")
+    worst = set(order[: int(drop_worst * len(texts))].tolist())
     pairs = []
     for index, (text, (translation, _)) in enumerate(zip(texts, found)):
         translation = clean(translation)
@@ -150,6 +130,7 @@ def translations(teacher, texts, path, name):
         print(f"Translating {len(missing):,} texts with {name}; translations: {path}")
         progress = tqdm(total=len(missing), desc=name, unit="text", disable=None)
         with open(path, "a", encoding="utf-8") as file, progress:
+            file.write("\n")  # ends a line that was cut off
             for start in range(0, len(missing), _BLOCK):
                 block = missing[start : start + _BLOCK]
                 answers = teacher.n_best(block, too_long=teacher.long_texts)
@@ -162,27 +143,11 @@ def translations(teacher, texts, path, name):
 
 
 def _stored(path):
-    """The content of the file of `translations`: {text: (translation, score)}.
-
-    A last line that was cut off is removed from the file, which may not exist yet.
-
-    Raises:
-        UserError: if another line is damaged.
-    """
-    if not path.is_file():
-        return {}
-    content = path.read_bytes()
-    complete = content[: content.rfind(b"\n") + 1]
-    if len(complete) < len(content):
-        os.truncate(path, len(complete))
+    """The lines of a file of `translations` that are not damaged: {text: (translation, score)}."""
     found = {}
-    for number, line in enumerate(complete.splitlines(), start=1):
-        try:
+    lines = path.read_bytes().splitlines() if path.is_file() else ()
+    for line in lines:
+        with contextlib.suppress(TypeError, ValueError):
             text, translation, score = json.loads(line)
-        except (TypeError, ValueError):
-            raise UserError(
-                f"{path}, line {number} is no translation as zoo stores it. Delete the file: its "
-                "texts are translated again."
-            ) from None
-        found[text] = (translation, score)
+            found[text] = (translation, score)
     return found

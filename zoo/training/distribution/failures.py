@@ -78,7 +78,7 @@ def exit_if_a_worker_is_lost(strategy):
         print(
             f"error: {told[1] if told else _lost(str(error))}\n"
             "Start all workers again; their number may change. "
-            f"{how_to_resume(has_begun=False)}",
+            f"{how_to_resume()}",
             file=sys.stderr,
             flush=True,
         )
