@@ -90,7 +90,8 @@ def assert_same_picture(path, expected_path, tolerance=0.003):
     drawn = matplotlib.image.imread(path)
     expected = matplotlib.image.imread(expected_path)
     assert drawn.shape == expected.shape
-    # The edges of letters differ between builds of FreeType; other labels change 0.006.
+    # The edges of letters differ between builds of FreeType; other labels change 0.006. Of few and
+    # large bars, 7 % less of each change 0.0025.
     assert np.abs(drawn - expected).mean() < tolerance, path
 
 

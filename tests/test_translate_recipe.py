@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tests.test_recipes import recipe
 from zoo.data import parallel_text, tables, tokenized_corpus
 from zoo.data.phrasebook import phrasebook_pairs
 from zoo.errors import UserError
+from zoo.training import distribution
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
 from zoo.training.sentence_pairs import load_pairs
@@ -52,6 +54,27 @@ def loaded(corpus, tmp_path):
         return data, {path.name for path in cache.iterdir() if path.is_dir()}
 
     return load
+
+
+def test_other_workers_open_the_folder_of_the_chief(loaded, tmp_path, monkeypatch):
+    (data, tokenizers), [folder] = loaded()
+    monkeypatch.setattr(distribution, "from_chief", lambda *_: int(folder, 16))
+    settings = dataclasses.replace(CONFIG, tsv="on the machine of the chief")
+    run = SimpleNamespace(
+        settings=settings, path=tmp_path / "runs" / "a", is_chief=False, strategy=None
+    )
+    other, same_tokenizers = load_pairs(run, settings.max_length)
+    assert other.test == data.test and other.seed == data.seed == settings.seed
+    np.testing.assert_array_equal(other.train.sequences.ids, data.train.sequences.ids)
+    assert same_tokenizers == tokenizers
+    # Names may begin with zeros.
+    short = tmp_path / "runs/.cache/translate/000000002a"
+    (tmp_path / "runs/.cache/translate" / folder).rename(short)
+    monkeypatch.setattr(distribution, "from_chief", lambda *_: 42)
+    assert load_pairs(run, settings.max_length)[0].test == data.test
+    monkeypatch.setattr(distribution, "from_chief", lambda *_: int(folder, 16))
+    with pytest.raises(UserError, match=f"{folder}, which .* --cache-dir with a folder that all"):
+        load_pairs(run, settings.max_length)
 
 
 def test_sentence_pairs_are_tokenized_once(corpus, loaded, tmp_path, capsys, monkeypatch):

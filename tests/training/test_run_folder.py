@@ -43,7 +43,10 @@ def test_the_same_command_would_delete_a_run_that_it_overwrote(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["a.py", "--epochs", "3"])
     assert how_to_resume() == "Run the same command to resume."
     monkeypatch.setattr(sys, "argv", ["a.py", "--overwrite"])
-    assert how_to_resume().endswith("; without --overwrite, if training had begun.")
+    assert how_to_resume() == (
+        "If training had begun, run the same command without --overwrite to resume; otherwise, run "
+        "it again."
+    )
 
 
 def test_a_run_folder_guards_what_it_holds(tmp_path):

@@ -146,6 +146,7 @@ def test_the_fingerprint_of_a_model_is_that_of_its_translations(teacher, tmp_pat
     loaded = zoo.load(tmp_path / "run")
     found = [task_fingerprint(teacher)]
     assert task_fingerprint(loaded) == found[0]
+    assert task_fingerprint(zoo.load(tmp_path / "run", dtype="mixed_bfloat16")) == found[0]
     loaded.beam_size += 1
     found.append(task_fingerprint(loaded))
     loaded.target_tokenizer = small_translator(lines=LINES).target_tokenizer

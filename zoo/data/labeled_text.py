@@ -110,8 +110,8 @@ def _divided(name, seed, rows, valid=None, test=None, class_names=None, separato
         return min(labels_of(column), key=lambda label: (counts[label], label), default="")
 
     parts = divided(name, _HELD_OUT, seed, rows, valid, test, class_of=rarest)
-    rows = (parts.train, parts.valid, parts.test)
-    found = [[labels_of(column) for _, column in part] for part in rows]
+    divided_rows = (parts.train, parts.valid, parts.test)
+    found = [[labels_of(column) for _, column in part] for part in divided_rows]
     if class_names is None:
         class_names = sorted(set().union(*found[0], *found[1], *found[2]))
     if len(class_names) < (1 if separator else 2):
@@ -127,7 +127,7 @@ def _divided(name, seed, rows, valid=None, test=None, class_names=None, separato
     else:
         numbers = {label: number for number, label in enumerate(class_names)}
         labels = [np.int32([numbers[label] for [label] in part]) for part in found]
-    texts = [[text for text, _ in part] for part in rows]
+    texts = [[text for text, _ in part] for part in divided_rows]
     train, valid, test = map(LabeledTexts, texts, labels)
     return TextDataset(train, valid, test, parts.notes, class_names, parts.seed)
 

@@ -13,8 +13,11 @@ def how_to_resume():
     """What to do after an interruption of a command with the flags `sys.argv`, for messages."""
     if "--overwrite" not in sys.argv:
         return "Run the same command to resume."
-    # With --overwrite, it would delete the checkpoints.
-    return "Run the same command to resume; without --overwrite, if training had begun."
+    # With it, the command would delete the checkpoints.
+    return (
+        "If training had begun, run the same command without --overwrite to resume; otherwise, run "
+        "it again."
+    )
 
 
 class Interruption:

@@ -161,7 +161,7 @@ def fingerprint(*values):
 
 
 def task_fingerprint(task):
-    """Returns a checksum of everything that a `zoo.tasks.task.Task` computes with."""
+    """Returns a checksum of what a `zoo.tasks.task.Task` computes, whatever its precision."""
     tokenizers = [getattr(task, attribute) for attribute in task.tokenizer_names]
     weights = [zlib.crc32(ops.convert_to_numpy(weight).tobytes()) for weight in task.model.weights]
     return fingerprint(task.model, task.description(), checksum(*tokenizers), weights)

@@ -1,5 +1,6 @@
 """Loads the sentence pairs of a translation run, which are tokenized once and cached."""
 
+import gc
 import pathlib
 
 from zoo.data import parallel_text
@@ -46,12 +47,18 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
             raise UserError(
                 f"--cache-dir {root} is in the run directory {run.path}. Choose another place."
             )
-    number = 0
+    number = 0  # the name of the folder, which is hexadecimal
     if run.is_chief:
         folder = _tokenized(settings, root, max_length, tokenizers, special_tokens)
         number = int(folder.name, 16)
+        gc.collect()  # the teachers: layers of Keras refer to themselves
     number = distribution.from_chief(run.strategy, number)  # the others wait for it
     folder = root / f"{number:010x}"
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder}, which the chief has written, is not on this machine. Pass --cache-dir with "
+            "a folder that all workers share."
+        )
     data, tokenizers = corpus.load_corpus(folder, special_tokens)
     if run.is_chief:
         for note in data.notes:

@@ -87,8 +87,10 @@ def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
         `drop_worst` with the lowest log-probability per token; and lines about how many these are.
     """
     found = translations(teacher, texts, path, name)
-    order = np.argsort(_per_token(teacher, found), kind="stable")
-    worst = set(order[: int(drop_worst * len(texts))].tolist())
+    worst = set()
+    if drop_worst:
+        order = np.argsort(_per_token(teacher, found), kind="stable")
+        worst = set(order[: int(drop_worst * len(texts))].tolist())
     pairs = []
     for index, (text, (translation, _)) in enumerate(zip(texts, found)):
         translation = clean(translation)
@@ -149,5 +151,5 @@ def _stored(path):
     for line in lines:
         with contextlib.suppress(TypeError, ValueError):
             text, translation, score = json.loads(line)
-            found[text] = (translation, score)
+            found[text] = (translation, float(score))
     return found

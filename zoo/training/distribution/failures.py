@@ -77,8 +77,7 @@ def exit_if_a_worker_is_lost(strategy):
         told = _TOLD.search(str(error))
         print(
             f"error: {told[1] if told else _lost(str(error))}\n"
-            "Start all workers again; their number may change. "
-            f"{how_to_resume()}",
+            f"Start all workers again; their number may change. {how_to_resume()}",
             file=sys.stderr,
             flush=True,
         )
