@@ -13,7 +13,7 @@ def how_to_resume():
     """What to do after an interruption of a command with the flags `sys.argv`, for messages."""
     if "--overwrite" not in sys.argv:
         return "Run the same command to resume."
-    # With it, the command would delete the checkpoints.
+    # With --overwrite, the command would delete the checkpoints.
     return (
         "If training had begun, run the same command without --overwrite to resume; otherwise, run "
         "it again."
