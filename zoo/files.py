@@ -168,17 +168,14 @@ def locked(path):
     except OSError as error:
         raise WriteError(f"{path.parent} cannot be written to: {error.strerror}.") from None
     with file:
-        is_held = False
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):  # of different systems
-            is_held = True
-        except OSError:  # no locks, as in some network file systems: nobody waits
-            pass
-        if is_held:
             print(f"Waiting for another process, which is writing {path}.", flush=True)
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:  # no locks, as in some network file systems: nobody waits
+            pass
         yield
 
 

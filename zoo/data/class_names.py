@@ -47,7 +47,7 @@ def matched_classes(names, class_names, advice=""):
         f"The model lacks {len(missing)} of the {len(names)} classes of the data, such as "
         f"{missing[0][:60]!r}. Its classes begin with: {', '.join(class_names[:5])}."
     )
-    raise DataError(" ".join([message, advice]).rstrip())
+    raise DataError(f"{message} {advice}".rstrip())
 
 
 def _note(what, names, class_names, numbers):

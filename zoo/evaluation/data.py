@@ -1,5 +1,6 @@
 """Labeled data for `zoo.evaluate`: a function for each kind of model reads them."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -237,16 +238,15 @@ def labeled_texts(data, settings=None):
 
 def _held_out_texts(data, settings):
     """The test texts of a run that was trained on other texts of the same file."""
-    try:
+    with contextlib.suppress(DataError):  # too few texts to divide
         divided = labeled_text.tsv(data, settings["seed"])
-    except DataError:  # too few texts to divide
-        return _changed(labeled_texts(data), data)
-    train = divided.train
-    checksum = fingerprint(train.texts, train.labels.tolist(), divided.class_names)
-    if settings.get("data", "").endswith(f"checksum {checksum}"):
-        note = f"Tested on {len(divided.test):,} texts of {data} that the run held out."
-        labels = divided.test.labels[:, None].tolist()
-        return Labeled(divided.test.texts, labels, divided.class_names, (note,), settings["seed"])
+        test = divided.test
+        train = divided.train
+        checksum = fingerprint(train.texts, train.labels.tolist(), divided.class_names)
+        if settings.get("data", "").endswith(f"checksum {checksum}"):
+            note = f"Tested on {len(test):,} texts of {data} that the run held out."
+            labels = test.labels[:, None].tolist()
+            return Labeled(test.texts, labels, divided.class_names, (note,), settings["seed"])
     return _changed(labeled_texts(data), data)
 
 
@@ -293,16 +293,14 @@ def sentence_pairs(data, targets=(), settings=None):
 def _held_out_pairs(data, settings):
     """The test pairs of a run that was trained on other pairs of the same table."""
     seed = settings["seed"]
-    try:
+    with contextlib.suppress(DataError):  # too few pairs to divide
         held_out = parallel_text.tsv(data, seed)
-    except DataError:  # too few pairs to divide
-        return _changed(sentence_pairs(data), data)
-    if not settings.get("data", "").endswith(f"test pairs {fingerprint(held_out.test)}"):
-        return _changed(sentence_pairs(data), data)
-    sources, references = zip(*held_out.test)
-    note = f"Tested on {len(sources):,} pairs of {data} that the run held out."
-    notes = (*held_out.notes, note)
-    return Labeled(list(sources), [list(references)], notes=notes, seed=seed)
+        if settings.get("data", "").endswith(f"test pairs {fingerprint(held_out.test)}"):
+            sources, references = zip(*held_out.test)
+            note = f"Tested on {len(sources):,} pairs of {data} that the run held out."
+            notes = (*held_out.notes, note)
+            return Labeled(list(sources), [list(references)], notes=notes, seed=seed)
+    return _changed(sentence_pairs(data), data)
 
 
 def _test_set(name):
