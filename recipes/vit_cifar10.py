@@ -25,7 +25,7 @@ from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
 from zoo.training.callbacks import PatchDropoutRates, set_patch_dropout
-from zoo.training.image_run import load_images, objective, train_classifier
+from zoo.training.image_run import load_images, loss_and_accuracy, train_classifier
 from zoo.training.mimetic import initialize_mimetic
 from zoo.training.optimizers import adamw, limited_momentum, muon, warmup_cosine
 from zoo.training.run import Run
@@ -154,7 +154,7 @@ def main(config):
     with run.scope():
         model = build_model(config, data)
         optimizer = build_optimizer(config, model, total_steps=config.epochs * steps)
-        loss, accuracy = objective(config, data)
+        loss, accuracy = loss_and_accuracy(config, data)
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,

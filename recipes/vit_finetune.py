@@ -25,7 +25,7 @@ from zoo.training.augmentation import Augmentation
 from zoo.training.image_run import (
     find_images,
     load_images,
-    objective,
+    loss_and_accuracy,
     train_classifier,
 )
 from zoo.training.optimizers import SGD, adamw, warmup_cosine
@@ -154,7 +154,7 @@ def main(config):
     steps_per_epoch(data.train, config.batch_size)  # checks the batch size
     with run.scope():
         optimizer = build_optimizer(config, classifier.model)
-        loss, accuracy = objective(config, data)
+        loss, accuracy = loss_and_accuracy(config, data)
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,

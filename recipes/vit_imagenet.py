@@ -19,7 +19,7 @@ from zoo.data.image_batches import steps_per_epoch
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
-from zoo.training.image_run import load_images, objective, train_classifier
+from zoo.training.image_run import load_images, loss_and_accuracy, train_classifier
 from zoo.training.optimizers import adamw, warmup_cosine
 from zoo.training.run import Run
 from zoo.training.settings import (
@@ -109,7 +109,7 @@ def main(config):
         model = build_model(config, len(data.class_names))
         rate = warmup_cosine(config.learning_rate, total_steps, warmup_steps)
         optimizer = adamw(rate, config.weight_decay, config.clip_norm)
-        loss, accuracy = objective(config, data)
+        loss, accuracy = loss_and_accuracy(config, data)
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
     train_classifier(  # and tests on `data.test`, saves the model and writes metrics.json
         run,

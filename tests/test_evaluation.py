@@ -304,7 +304,7 @@ def test_the_data_of_training_are_named(classifier, folder, tmp_path):
     translator = small_translator()
     text_classifier = small_text_classifier()
     generator.settings = {"text": [str(tmp_path / "other.txt"), str(text)]}
-    translator.settings = {"source": str(text)}
+    translator.settings = {"source": "other.txt", "monolingual": str(text)}
     text_classifier.settings = {"tsv": str(texts), "seed": 0, "data": "3 texts, checksum 0"}
     assert zoo.evaluate(generator, text)["notes"][0] == line.format(text)
     assert zoo.evaluate(translator, text, target=text)["notes"][0] == line.format(text)

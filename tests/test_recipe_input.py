@@ -57,7 +57,7 @@ BAD = {
         ({"num_layers": 2, "norm": "pre"}, "has its own tokenizers.* Remove --num-layers, --norm"),
         ({"weights": None}, "Without --weights, a value is needed: --activation, --decoder, "),
         ({"weights": "nowhere"}, "--weights: There is no file or folder nowhere"),
-        ({"weights": "{digits}"}, "is not a translation model"),
+        ({"weights": "{digits}"}, "must be a translator"),
         ({"src_lang": "en"}, "src_lang is not an option of this model"),
     ],
     "text_classifier Config": [

@@ -20,8 +20,8 @@ from zoo.data.preprocessing import ImagePreprocessing
 from zoo.data.worker_batches import split_batches
 from zoo.errors import UserError
 from zoo.tasks.classifier import ImageClassifier
-from zoo.training import distillation
-from zoo.training.image_run import objective
+from zoo.training import distillation, image_run
+from zoo.training.image_run import loss_and_accuracy
 from zoo.training.settings import ImageSettings
 
 vit_cifar10 = recipe("vit_cifar10")
@@ -229,7 +229,7 @@ def test_a_student_that_is_killed_is_resumed_bit_for_bit(teacher_folder, tmp_pat
 def test_flags():
     flags = {"distillation": "soft", "temperature": 3.0, "distillation_weight": 0.7}
     config = dataclasses.replace(vit_cifar10.DIGITS, teacher="x", **flags)
-    found, _ = objective(config, data=None)
+    found, _ = loss_and_accuracy(config, data=None)
     assert (found.kind, found.temperature, found.weight) == ("soft", 3.0, 0.7)
     config.check_flags(flags)
     with pytest.raises(UserError, match="--distillation has no effect without --teacher"):
@@ -244,6 +244,9 @@ def test_refused(teacher_folder, tmp_path):
     config = dataclasses.replace(vit_cifar10.DIGITS, teacher=str(other), out=str(tmp_path / "run"))
     with pytest.raises(UserError, match="The model lacks 10 of the 10 .* Pass --teacher a model"):
         vit_cifar10.main(config)
+    image_run.check_distinct(["a", "b", "c"], [2, 0, 1])
+    with pytest.raises(UserError, match="one class for 2 classes of the data: a, c. It cannot"):
+        image_run.check_distinct(["a", "b", "c"], [1, 0, 1])
     with pytest.raises(UserError, match="1 channels. Those of the data have 3"):
         distillation.load_teacher(teacher_folder, channels=3)
     with pytest.raises(UserError, match="--teacher: There is no file"):

@@ -199,18 +199,21 @@ def test_teachers_that_translate_nothing(teacher, pairs_of, monkeypatch):
         pairs_of(teacher=("a",))
 
 
-@pytest.mark.parametrize("offset", [5.0, 0.0])
-def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch, offset):
+@pytest.mark.parametrize("offset, prefix", [(5.0, ()), (0.0, (4,))])  # a language code counts
+def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch, offset, prefix):
     """They have the lowest log-probability per token; the score alone would choose a long one."""
     monkeypatch.setattr(teacher, "length_offset", offset)
+    monkeypatch.setattr(teacher, "special_tokens", teacher.special_tokens._replace(prefix=prefix))
     translations = ["The cat.", "The cat, the dog and the mat. And the cat.", "The dog sat."]
     per_token = [-1.0, -0.8, -0.9]
     lengths = [len(ids) + 1 for ids in teacher.target_tokenizer.encode(translations)]
     scores = [
-        mean * length / ((offset + length) / (offset + 1)) ** teacher.length_penalty
+        mean * length / ((offset + length + len(prefix)) / (offset + 1)) ** teacher.length_penalty
         for mean, length in zip(per_token, lengths)
     ]
     assert np.argmin(scores) == 1
+    measured = teacher_translations._per_token(teacher, [*zip(translations, scores)])
+    np.testing.assert_allclose(measured, per_token, rtol=1e-5)  # float32
     answers = dict(zip(SOURCES, map(ScoredText, translations, scores)))
     monkeypatch.setattr(teacher, "n_best", lambda texts, **_: [[answers[text]] for text in texts])
     found = pairs_of(teacher=("a",), drop_worst=0.4)

@@ -180,13 +180,18 @@ def _places(rows, key, class_of):
 
 def _without_copies(train, held_out, given):
     """Training rows that are not in `given` and do not have the second text of a held-out row."""
-    seconds = {second.casefold() for _, second in held_out}
-    whole = {"\t".join(row).casefold() for row in given}
+    seconds = {folded(second) for _, second in held_out}
+    whole = {(folded(first), folded(second)) for first, second in given}
     return [
-        row
-        for row in train
-        if row[1].casefold() not in seconds and "\t".join(row).casefold() not in whole
+        (first, second)
+        for first, second in train
+        if folded(second) not in seconds and (folded(first), folded(second)) not in whole
     ]
+
+
+def folded(text):
+    """A text in lower case with single spaces, to tell whether it is held out."""
+    return " ".join(text.casefold().split())
 
 
 def _hash(text, key):

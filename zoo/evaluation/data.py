@@ -60,7 +60,8 @@ def is_of_training(path, settings):
     folder = settings.get("data_dir")
     if folder is not None:
         folder = class_parent(folder) or folder
-    paths = [folder, settings.get("tsv"), settings.get("source"), *settings.get("text", ())]
+    names = ("tsv", "source", "monolingual")
+    paths = [folder, *map(settings.get, names), *settings.get("text", ())]
     path = pathlib.Path(os.path.realpath(path))
     return any(path.is_relative_to(os.path.realpath(one)) for one in paths if one)
 

@@ -301,10 +301,10 @@ class ViT(TransformerModel):
         logits = self.head(pooled[:, 0])
         if self.distillation_head is None:
             return logits
-        imitation = self.distillation_head(pooled[:, 1])
+        distilled = self.distillation_head(pooled[:, 1])
         if self.separate_heads and compat.call_training():
-            return ops.stack([logits, imitation], axis=1)
-        return (logits + imitation) / 2
+            return ops.stack([logits, distilled], axis=1)
+        return (logits + distilled) / 2
 
     def features(self, images, training=None):
         """Computes the output of `encode` without registers: [B, class tokens + N, E]."""

@@ -53,7 +53,7 @@ def logits_of(teacher, classes):
         images = tf.cast(images, tf.float32)
         size = preprocessing.image_size
         if tuple(images.shape[1:3]) != tuple(size):
-            # The filter changes nothing in larger images, and TensorFlow has it for CPUs only.
+            # Images that grow need no antialiasing, which TensorFlow has for CPUs only.
             shrinks = images.shape[1] > size[0] or images.shape[2] > size[1]
             images = tf.image.resize(
                 images,
@@ -68,14 +68,14 @@ def logits_of(teacher, classes):
     return logits
 
 
-def with_teacher(batches, teacher):
+def with_teacher(batches, teacher_logits):
     """Adds the logits of a teacher to the labels of batches.
 
     The device that trains on a batch computes them, after the augmentation.
 
     Args:
         batches: `zoo.data.worker_batches.WorkerBatches` of (images, labels [B, K], weights).
-        teacher: function of images, such as `logits_of`, that returns logits [B, K].
+        teacher_logits: function of images, such as that of `logits_of`, that returns [B, K].
 
     Returns:
         `WorkerBatches` whose labels are float32 [B, 2, K], for `DistillationLoss`.
@@ -84,7 +84,7 @@ def with_teacher(batches, teacher):
     def on_device(images, labels):
         if batches.on_device is not None:
             images, labels = batches.on_device(images, labels)
-        logits = tf.cast(teacher(images), tf.float32)
+        logits = tf.cast(teacher_logits(images), tf.float32)
         return images, tf.stack([labels, logits], axis=1)
 
     return batches._replace(on_device=on_device)
@@ -92,7 +92,7 @@ def with_teacher(batches, teacher):
 
 @keras.saving.register_keras_serializable("zoo")
 class DistillationLoss(keras.losses.Loss):
-    """(1 - α) · loss(labels) + α · loss(teacher): DeiT, section 4, equations 2 and 3.
+    """(1 - α) · loss of the labels + α · distillation loss: DeiT, section 4, equations 2 and 3.
 
     - "hard": the cross-entropy of the class that the teacher predicts.
     - "soft": the Kullback-Leibler divergence of both distributions at temperature τ, times τ² and
@@ -102,7 +102,7 @@ class DistillationLoss(keras.losses.Loss):
         loss: `keras.losses.Loss` of soft labels [B, K] and logits.
         kind: "hard" or "soft".
         temperature: τ of "soft".
-        weight: α, the share of the teacher; from 0 to 1.
+        weight: α, the weight of the distillation loss; from 0 to 1.
 
     Input: labels and logits of the teacher [B, 2, K]; logits [B, K], or [B, 2, K] of a head for the
     labels and one for the teacher. With labels [B, K], as in validation, it is `loss`.
@@ -130,16 +130,16 @@ class DistillationLoss(keras.losses.Loss):
         if len(y_true.shape) == 2:
             return self.loss.call(y_true, y_pred)
         labels = y_true[:, 0]
-        teacher = y_true[:, 1]
-        student = y_pred
+        teacher_logits = y_true[:, 1]
+        student_logits = y_pred
         if len(y_pred.shape) == 3:
-            student = y_pred[:, 1]
+            student_logits = y_pred[:, 1]
             y_pred = y_pred[:, 0]
         if self.kind == "hard":
-            imitation = hard_loss(teacher, student)
+            distilled = hard_loss(teacher_logits, student_logits)
         else:
-            imitation = soft_loss(teacher, student, self.temperature)
-        return (1.0 - self.weight) * self.loss.call(labels, y_pred) + self.weight * imitation
+            distilled = soft_loss(teacher_logits, student_logits, self.temperature)
+        return (1.0 - self.weight) * self.loss.call(labels, y_pred) + self.weight * distilled
 
     def get_config(self):
         return {
@@ -154,16 +154,16 @@ class DistillationLoss(keras.losses.Loss):
         return cls(**{**config, "loss": keras.losses.deserialize(config["loss"])})
 
 
-def hard_loss(teacher, student):
-    """The cross-entropy [B] of the teacher's classes; both are logits [B, K]."""
-    classes = ops.argmax(teacher, axis=-1)
-    return ops.sparse_categorical_crossentropy(classes, student, from_logits=True)
+def hard_loss(teacher_logits, student_logits):
+    """The cross-entropy [B] of the teacher's classes; logits are [B, K]."""
+    classes = ops.argmax(teacher_logits, axis=-1)
+    return ops.sparse_categorical_crossentropy(classes, student_logits, from_logits=True)
 
 
-def soft_loss(teacher, student, temperature):
-    """τ²/K · KL(teacher, student) at temperature τ: [B]; both are logits [B, K]."""
-    teacher = ops.log_softmax(teacher / temperature)
-    student = ops.log_softmax(student / temperature)
+def soft_loss(teacher_logits, student_logits, temperature):
+    """τ²/K · KL(teacher, student) at temperature τ: [B]; logits are [B, K]."""
+    teacher = ops.log_softmax(teacher_logits / temperature)
+    student = ops.log_softmax(student_logits / temperature)
     divergence = ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)
     return divergence * temperature**2 / teacher.shape[-1]
 

@@ -88,9 +88,7 @@ def pretrained_translator(
     Raises:
         UserError: if there is no such path, or its model cannot be used.
     """
-    translator = load_model_of_flag("--weights", path, src_lang=src_lang, tgt_lang=tgt_lang)
-    if not isinstance(translator, Translator):
-        raise UserError(f"--weights {path} is not a translation model.")
+    translator = load_translator("--weights", path, (src_lang, tgt_lang))
     translator.model = copy_model(
         translator.model,
         dtype=keras.config.dtype_policy(),
@@ -101,6 +99,14 @@ def pretrained_translator(
         translator.beam_size = beam_size
     if length_penalty is not None:
         translator.length_penalty = length_penalty
+    return translator
+
+
+def load_translator(flag, path, languages=(None, None)):
+    """Loads the translator that a flag names, see `zoo.load`; languages are source and target."""
+    translator = load_model_of_flag(flag, path, src_lang=languages[0], tgt_lang=languages[1])
+    if not isinstance(translator, Translator):
+        raise UserError(f"{flag} must be a translator. {path} is: {type(translator).__name__}.")
     return translator
 
 

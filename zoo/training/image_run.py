@@ -1,5 +1,7 @@
 """The images and the training run of an image classifier."""
 
+import collections
+
 import keras
 
 from zoo.data.class_names import matched_classes
@@ -9,6 +11,7 @@ from zoo.data.image_table import image_table
 from zoo.data.images import digits, unreadable_images_named
 from zoo.data.text_rows import read_lines
 from zoo.data.tfds_data import tfds_images
+from zoo.errors import UserError
 from zoo.hardware import has_gpu
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier
@@ -99,10 +102,13 @@ def train_classifier(
     on_device = augment is not None and has_gpu() and has_whole_groups
 
     teacher = None
+    teacher_logits = None
     if settings.teacher:
         with run.scope():
             teacher = load_teacher(settings.teacher, preprocessing.channels)
-        teacher_classes, notes = matched_classes(class_names, teacher.class_names, _OTHER_CLASSES)
+        classes, notes = matched_classes(class_names, teacher.class_names, _OTHER_CLASSES)
+        check_distinct(class_names, classes)
+        teacher_logits = logits_of(teacher, classes)
         data = data._replace(notes=data.notes + notes)
         if isinstance(classifier.model, ViT):
             classifier.model.separate_heads = True
@@ -123,7 +129,7 @@ def train_classifier(
             min_crop_area=min_crop_area,
             on_device=on_device,
         )
-        return own if teacher is None else with_teacher(own, logits_of(teacher, teacher_classes))
+        return own if teacher is None else with_teacher(own, teacher_logits)
 
     def finish(folder, model):
         trained = ImageClassifier(model, preprocessing, class_names, settings.problem)
@@ -165,6 +171,19 @@ def train_classifier(
         )
 
 
+def check_distinct(class_names, numbers):
+    """Raises `UserError` if classes of the data have the same number among those of a teacher."""
+    names_by_number = collections.defaultdict(list)
+    for name, number in zip(class_names, numbers):
+        names_by_number[number].append(name)
+    for names in names_by_number.values():
+        if len(names) > 1:
+            raise UserError(
+                f"--teacher has one class for {len(names)} classes of the data: "
+                f"{', '.join(names[:5])}. It cannot teach their difference. {_OTHER_CLASSES}"
+            )
+
+
 def checksum_of_table(path):
     """A checksum of the lines of a table of labels, by which a run recognizes it."""
     return fingerprint(*read_lines(path))
@@ -187,7 +206,7 @@ def _split_notes(settings, classifier, teacher, seed):
     return notes
 
 
-def objective(settings, data):
+def loss_and_accuracy(settings, data):
     """The loss and the accuracy of soft labels, as Mixup, CutMix and smoothing make them."""
     if settings.problem == "multi_label":
         return several_labels()

@@ -87,18 +87,13 @@ def finish_classifier(folder, classifier, data, restored=False):
     `restored` is whether it has the weights of the best epoch, and not of the last one.
     """
     history = _begin(folder, classifier)
-    labels = data.test.labels
     probabilities = image_probabilities(classifier, data.test)
     epochs, words = epoch_scores(history, restored)
-    words = f", {words}"
     if classifier.problem == "multi_label":
-        scores, summary = _several_label_scores(data, probabilities, words)
+        scores, summary = _several_label_scores(data, probabilities, f", {words}")
     else:
-        scores, summary = _label_scores(folder, data, labels, probabilities, words, "images")
-    model = classifier.model
-    if isinstance(model, ViT) and _num_attention_weights(model) > _MAX_ATTENTION_WEIGHTS:
-        print("attention.png is not drawn: the attention weights of an image take much memory.")
-    elif hasattr(model, "attention_maps"):
+        scores, summary = _label_scores(folder, data, probabilities, f", {words}", "images")
+    if isinstance(classifier.model, ViT):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")
     _end(
         folder,
@@ -110,7 +105,7 @@ def finish_classifier(folder, classifier, data, restored=False):
             "train_loss": history["loss"][-1],
             **epochs,
             "train_images": len(data.train),
-            "test_images": len(labels),
+            "test_images": len(data.test),
             "notes": list(data.notes),
         },
         summary=summary,
@@ -124,6 +119,9 @@ def _num_attention_weights(vit):
 
 
 def _draw_attention_maps(classifier, images, path):
+    if _num_attention_weights(classifier.model) > _MAX_ATTENTION_WEIGHTS:
+        print("attention.png is not drawn: the attention weights of an image take much memory.")
+        return
     shown = sample(images, _NUM_ATTENTION_IMAGES)
     pixels = shown.pixels
     inputs = classifier.normalized(pixels)  # as in the test, they are resized and cropped already
@@ -149,16 +147,15 @@ def finish_text_classifier(folder, classifier, data, train):
     epochs, words = epoch_scores(history)
     words = f" of {len(test):,} texts, averaged weights {words}"
     if classifier.problem == "multi_label":
-        true = test.labels > 0  # [n, K]
-        predicted = probabilities >= 0.5  # [n, K]
+        true = [np.flatnonzero(row > 0) for row in test.labels]
+        predicted = [np.flatnonzero(row >= 0.5) for row in probabilities]
         scores, summary = _several_label_scores(data, probabilities, words)
     else:
         true = test.labels[:, None]  # [n, 1]
         predicted = probabilities.argmax(axis=1)[:, None]  # [n, 1]
-        scores, summary = _label_scores(folder, data, test.labels, probabilities, words, "texts")
+        scores, summary = _label_scores(folder, data, probabilities, words, "texts")
     names = np.array(data.class_names)
     rows = [("label", "prediction", "probability", "text")]
-    # Indices of classes, or a bool for each class, select the names and the probabilities.
     for label, prediction, row, text in zip(true, predicted, probabilities, test.texts):
         chances = "|".join(f"{probability:.4f}" for probability in row[prediction])
         rows.append(("|".join(names[label]), "|".join(names[prediction]), chances, text))
@@ -183,11 +180,12 @@ def finish_text_classifier(folder, classifier, data, train):
     )
 
 
-def _label_scores(folder, data, labels, probabilities, words, items):
-    """(metrics, lines of the summary) of items with one label each, int [n].
+def _label_scores(folder, data, probabilities, words, items):
+    """(metrics, lines of the summary) of test items with one label each, int [n].
 
     Draws the confusion matrix. The first line ends with `words`.
     """
+    labels = data.test.labels
     predicted = probabilities.argmax(axis=1)
     names = data.class_names
     pictures.confusion_matrix(labels, predicted, names, folder / "confusion_matrix.png", items)

@@ -59,6 +59,7 @@ class RunFolder:
             self.close()
             raise
         except OSError as error:
+            self.close()
             raise UserError(f"{self.path} cannot be written to: {error.strerror}.") from None
 
     def _delete_content(self):
@@ -168,7 +169,10 @@ def task_fingerprint(task):
 
 
 def _architecture(model):
-    """The config of a model without names: Keras numbers the layers of a process."""
+    """The config of a model without names.
+
+    Those of layers contain numbers of this process; that of a dtype policy is the precision.
+    """
 
     def without_name(config):
         return {key: value for key, value in config.items() if key != "name"}

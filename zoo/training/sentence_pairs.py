@@ -5,7 +5,7 @@ import pathlib
 
 from zoo.data import parallel_text
 from zoo.data import tokenized_corpus as corpus
-from zoo.data.text_rows import unused
+from zoo.data.text_rows import folded, unused
 from zoo.data.token_store import cached_folder, file_key
 from zoo.errors import UserError
 from zoo.text.saved_tokenizers import checksum
@@ -13,7 +13,6 @@ from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 from zoo.training.fine_tuning import other_split
 from zoo.training.teacher_translations import (
-    folded,
     load_teachers,
     read_monolingual,
     translated_pairs,
@@ -59,11 +58,7 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
             f"{folder}, which the chief has written, is not on this machine. Pass --cache-dir with "
             "a folder that all workers share."
         )
-    data, tokenizers = corpus.load_corpus(folder, special_tokens)
-    if run.is_chief:
-        for note in data.notes:
-            print(note)
-    return data, tokenizers
+    return corpus.load_corpus(folder, special_tokens)
 
 
 def _tokenized(settings, root, max_length, tokenizers, special_tokens):
@@ -140,13 +135,8 @@ def with_teachers(text, settings, teachers, folder):
         notes += _split_notes(settings, teachers)
     for teacher in teachers:
         texts = targets if teacher.is_reverse else sources
-        found, left_out = translated_pairs(
-            teacher.translator,
-            [*dict.fromkeys(texts)],
-            folder / f"{teacher.fingerprint}.jsonl",
-            teacher.path,
-            settings.drop_worst,
-        )
+        unique = [*dict.fromkeys(texts)]
+        found, left_out = translated_pairs(teacher, unique, folder, settings.drop_worst)
         if teacher.is_reverse:
             found = [(source, target) for target, source in found]
         pairs += found

@@ -211,15 +211,17 @@ class Settings:
             )
 
     def check_not_read(self, path):
-        """Raises `UserError` if a setting names the folder `path`, which is to be deleted."""
+        """Raises `UserError` if a setting names something in `path`, which is to be deleted."""
+        folder = os.path.realpath(path)
         for name in ("weights", "teacher", "reverse_teacher"):
             models = getattr(self, name, None) or ()
             if isinstance(models, str):
                 models = (models,)
             for model in models:
-                if os.path.realpath(model) == os.path.realpath(path):
+                read = pathlib.Path(os.path.realpath(model))
+                if "://" not in model and read.is_relative_to(folder):
                     raise UserError(
-                        f"--overwrite would delete {path}, the model of {flags(name)}. Choose "
+                        f"--overwrite would delete {path}, which has the model of {flags(name)}. Choose "
                         "another --out directory."
                     )
 
@@ -339,14 +341,14 @@ class ImageSettings(RunSettings):
     """Stop after this many epochs without a lower validation loss, and use the weights of the best
     epoch; by default, training ends with the weights of the last epoch."""
     teacher: str | None = None
-    """A better classifier with the classes of the data, from which a small model also learns: a
-    run, published weights or their name (docs/distillation.md)."""
+    """A better classifier with the classes of the data, to learn from besides the labels
+    (docs/distillation.md): a run, published weights, or a name such as hf://owner/name."""
     distillation: Literal["hard", "soft"] = "hard"
     """Learn the class that the teacher predicts, or all of its probabilities."""
     temperature: float = 1.0
     """Temperature of --distillation soft: above 1, unlikely classes count more."""
     distillation_weight: float = 0.5
-    """Weight of the loss of the teacher; that of the labels has the rest."""
+    """α, the weight of the distillation loss; the loss of the labels has 1 - α."""
 
     LIMITS = RunSettings.LIMITS | {
         "image_size": (1, MAX_SIDE),

@@ -13,12 +13,11 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-from zoo.data.text_rows import clean, read_lines, unused
+from zoo.data.text_rows import clean, folded, read_lines, unused
 from zoo.decoding.hypotheses import length_penalty
-from zoo.errors import UserError
 from zoo.files import as_path, locked
 from zoo.tasks.translator import Translator
-from zoo.training.fine_tuning import load_model_of_flag
+from zoo.training.fine_tuning import load_translator
 from zoo.training.run_folder import task_fingerprint
 
 _BLOCK = 512  # texts that are translated, and then stored, at a time
@@ -53,19 +52,6 @@ def load_teachers(settings):
     return teachers
 
 
-def load_translator(flag, path, languages=(None, None)):
-    """Loads the translator that a flag names, see `zoo.load`; languages are source and target."""
-    translator = load_model_of_flag(flag, path, src_lang=languages[0], tgt_lang=languages[1])
-    if not isinstance(translator, Translator):
-        raise UserError(f"{flag} must be a translator. {path} is: {type(translator).__name__}.")
-    return translator
-
-
-def folded(text):
-    """A text in lower case with single spaces, to tell whether it is held out."""
-    return " ".join(text.casefold().split())
-
-
 def read_monolingual(path, held_out):
     """The texts of a file, one per line, without those whose `folded` form is in `held_out`.
 
@@ -79,43 +65,48 @@ def read_monolingual(path, held_out):
     return texts, unused(len(lines) - len(texts), f"lines of {path} that are empty or held out")
 
 
-def translated_pairs(teacher, texts, path, name, drop_worst=0.0):
-    """Texts and their translations by a model; for the arguments see `translations`.
+def translated_pairs(teacher, texts, folder, drop_worst=0.0):
+    """Texts and their translations by a `Teacher`, which are stored in a folder.
 
     Returns:
         (pairs, notes): a list of (text, translation), without those that are empty and the share
         `drop_worst` with the lowest log-probability per token; and lines about how many these are.
     """
-    found = translations(teacher, texts, path, name)
+    path = folder / f"{teacher.fingerprint}.jsonl"
+    found = translations(teacher.translator, texts, path, teacher.path)
     worst = set()
     if drop_worst:
-        order = np.argsort(_per_token(teacher, found), kind="stable")
+        order = np.argsort(_per_token(teacher.translator, found), kind="stable")
         worst = set(order[: int(drop_worst * len(texts))].tolist())
     pairs = []
     for index, (text, (translation, _)) in enumerate(zip(texts, found)):
         translation = clean(translation)
         if translation and index not in worst:
             pairs.append((text, translation))
-    reason = f"translations of {name} that are empty or among the worst"
+    reason = f"translations of {teacher.path} that are empty or among the worst"
     return pairs, unused(len(texts) - len(pairs), reason)
 
 
-def _per_token(teacher, found):
-    """The log-probability per token of each translation; their scores favor short ones."""
-    tokens = teacher.target_tokenizer.encode([translation for translation, _ in found])
+def _per_token(translator, found):
+    """The log-probability per token of each translation: its score without the length penalty.
+
+    Of texts that are translated in parts, it is approximate.
+    """
+    tokens = translator.target_tokenizer.encode([translation for translation, _ in found])
     lengths = np.array([len(ids) + 1 for ids in tokens])  # with the end token
     scores = np.array([score for _, score in found])
-    penalty = length_penalty(lengths, teacher.length_penalty, teacher.length_offset)
+    searched = lengths + len(translator.special_tokens.prefix)  # the lengths that search divides by
+    penalty = length_penalty(searched, translator.length_penalty, translator.length_offset)
     return scores * ops.convert_to_numpy(penalty) / lengths
 
 
-def translations(teacher, texts, path, name):
+def translations(translator, texts, path, name):
     """The best translation of each text, and its score; see `Translator.n_best`.
 
     They are stored in a file, which later calls extend. Other processes with the same file wait.
 
     Args:
-        teacher: `zoo.tasks.translator.Translator`.
+        translator: `zoo.tasks.translator.Translator`.
         texts: list of str, each translated as a whole.
         path: path of the file: lines of text, translation and score as a JSON list.
         name: of the model, for the progress bar.
@@ -135,7 +126,7 @@ def translations(teacher, texts, path, name):
             file.write("\n")  # ends a line that was cut off
             for start in range(0, len(missing), _BLOCK):
                 block = missing[start : start + _BLOCK]
-                answers = teacher.n_best(block, too_long=teacher.long_texts)
+                answers = translator.n_best(block, too_long=translator.long_texts)
                 for text, [answer] in zip(block, answers):
                     found[text] = (answer.text, answer.score)
                     file.write(f"{json.dumps([text, *found[text]], ensure_ascii=False)}\n")
