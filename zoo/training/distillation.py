@@ -52,14 +52,16 @@ def logits_of(teacher, classes):
     def logits(images):
         images = tf.cast(images, tf.float32)
         size = preprocessing.image_size
-        if tuple(images.shape[1:3]) != tuple(size):
-            # Images that grow need no antialiasing, which TensorFlow has for CPUs only.
-            shrinks = images.shape[1] > size[0] or images.shape[2] > size[1]
-            images = tf.image.resize(
+        own_size = images.shape[1:3]
+        if tuple(own_size) != tuple(size):
+            images = ops.image.scale_and_translate(  # unlike `tf.image.resize`, XLA compiles it
                 images,
-                size,
-                preprocessing.interpolation,
-                antialias=preprocessing.antialias and shrinks,
+                (images.shape[0], *size, images.shape[3]),
+                scale=[new / old for new, old in zip(size, own_size)],
+                translation=[0.0, 0.0],
+                spatial_dims=(1, 2),
+                method=preprocessing.interpolation,
+                antialias=preprocessing.antialias,
             )
             images = tf.clip_by_value(images, 0.0, 255.0)  # bicubic values may be outside
         predicted = teacher.model(preprocessing.normalize(images), training=False)

@@ -221,8 +221,8 @@ class Settings:
                 read = pathlib.Path(os.path.realpath(model))
                 if "://" not in model and read.is_relative_to(folder):
                     raise UserError(
-                        f"--overwrite would delete {path}, which has the model of {flags(name)}. Choose "
-                        "another --out directory."
+                        f"--overwrite would delete {path}, which has the model of {flags(name)}. "
+                        "Choose another --out directory."
                     )
 
     def stored(self):
