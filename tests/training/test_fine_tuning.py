@@ -1,5 +1,7 @@
 """What learns in fine-tuning and how fast: rates by depth, frozen weights, LoRA."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
@@ -146,3 +148,20 @@ def test_a_new_head_gives_every_class_the_same():
     model = vit(num_class_tokens=2)  # with a distillation token, and a head for it
     fine_tuning.reset_heads(model)
     np.testing.assert_array_equal(model(IMAGES), np.zeros((8, 3)))
+
+
+def test_models_that_may_know_held_out_data_are_named():
+    """A setting that one of both recipes lacks counts as None."""
+    of_all = SimpleNamespace(settings={"seed": 0, "data_dir": "/a/images"})
+    of_some = SimpleNamespace(settings={"seed": 0, "data_dir": "images", "train_examples": 1000})
+    published = SimpleNamespace(settings=None)
+    names = ("seed", "data_dir", "train_examples")
+
+    def notes(model, **settings):
+        return fine_tuning.other_split("--teacher", "x", model, SimpleNamespace(**settings), names)
+
+    assert notes(of_all, seed=0, data_dir="/b/images") == notes(published, seed=1) == ()
+    [note] = notes(of_all, seed=0, data_dir="images", train_examples=1000)
+    assert note.endswith("as its run had another --train-examples.")
+    [note] = notes(of_some, seed=1, data_dir="images")
+    assert note.endswith("as its run had another --seed and --train-examples.")

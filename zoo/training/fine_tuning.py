@@ -134,8 +134,7 @@ def other_split(flag, path, model, settings, names):
     different = [
         name
         for name in names
-        if name in model.settings
-        and _last_part(model.settings[name]) != _last_part(getattr(settings, name))
+        if _last_part(model.settings.get(name)) != _last_part(getattr(settings, name, None))
     ]
     if not different:
         return ()

@@ -195,7 +195,7 @@ def _split_notes(settings, classifier, teacher, seed):
         return ()
     deciding = ["seed"]
     if settings.validation_split:
-        deciding.append("validation_split")
+        deciding += ["validation_split", "train_examples"]  # the latter of one recipe
     notes = ()
     if teacher is not None:  # usually trained on the same data, unlike a model of --weights
         names = ["data_dir", "labels"] if settings.is_folder else ["dataset"]
