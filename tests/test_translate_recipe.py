@@ -127,7 +127,7 @@ def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus(corpus, loaded, monk
     assert seen == [text for pair in pairs[::4] for text in pair], "400 pairs, of which 100"
 
 
-def test_targets_are_learned_as_they_are(loaded, tmp_path, capsys):
+def test_targets_are_learned_as_they_are(loaded, tmp_path):
     """A model without a fault has a BLEU of 100; what another normalization changes is counted."""
     rows = (f"Number {number}…\t第{number}，（你好）：H₂O\u3000\u200c！" for number in range(300))
     (tmp_path / "zh.tsv").write_text("\n".join(rows))
@@ -143,7 +143,7 @@ def test_targets_are_learned_as_they_are(loaded, tmp_path, capsys):
         (data, tokenizers), _ = loaded(**settings, target_normalization="nmt_nfkc")
         count, example = len(references), f"{references[0][:40]!r} becomes '第"
         assert f"The tokenizer cannot give back {count} of {count} test references" in data.notes[0]
-        assert example in data.notes[0] and data.notes[0] in capsys.readouterr().out
+        assert example in data.notes[0]
         assert (tokenizers[0] == tokenizers[1]) == (vocabulary == "joint")
 
 

@@ -269,7 +269,7 @@ def test_the_recipe(teacher, tmp_path, capsys):
 def test_the_report_of_the_recipe(teacher, tmp_path, capsys):
     teacher.save(tmp_path / "teacher")
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"The cat sat {n}.\tx {n}\n" for n in range(400)))
+    pairs.write_text("".join(f"The cat sat {n}.\tx {n}\n" for n in range(400)) + "\tx\n")
     config = dataclasses.replace(
         translate.PHRASEBOOK,
         dataset=None,
@@ -286,7 +286,9 @@ def test_the_report_of_the_recipe(teacher, tmp_path, capsys):
     )
     translate.main(config)
     printed = capsys.readouterr().out
-    compared = json.loads((tmp_path / "run" / "metrics.json").read_text())["distillation"]
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert printed.count(f"{metrics['notes'][0]}\n") == 1  # the empty source
+    compared = metrics["distillation"]
     assert [*compared] == ["teacher", "student", "student in int8"]
     assert all(f"\n{name} " in printed for name in compared)
 
