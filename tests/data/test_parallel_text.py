@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 from tests.data.prepared import prepare
 from zoo.data import text_rows
 from zoo.data.parallel_text import parallel_files, tfds_pairs, tsv
-from zoo.data.text_rows import cleaned
+from zoo.data.text_rows import cleaned, folded
 from zoo.errors import DataError
 
 LEFT_OUT = "Not used, with the translation of a held-out pair: {}."
@@ -48,6 +48,13 @@ def test_every_pair_is_in_one_part_and_no_source_in_two_whatever_its_target_and_
     # that count once or twice: sqrt(0.05 * 0.95 * (2000 * 1 + 1000 * 4)) * 3 = 51
     for part in text[1:3]:
         assert abs(len(list(part)) - 200) < 51
+
+
+def test_sources_that_differ_in_spaces_are_in_one_part(tmp_path):
+    lines = [f"the{space}house {n}\tcasa{space}{n}" for n in range(400) for space in (" ", "  ")]
+    text = tsv(write(tmp_path / "pairs.txt", lines))
+    train, valid, test = ({folded(source) for source, _ in part} for part in text[:3])
+    assert valid and test and not train & (valid | test) and not valid & test
 
 
 def test_no_target_of_a_held_out_pair_is_trained_on(tmp_path):

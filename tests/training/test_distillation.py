@@ -110,18 +110,37 @@ def test_the_teacher_sees_images_in_its_own_size_normalization_and_order_of_clas
     np.testing.assert_array_equal(found, expected[:, [2, 0]])
 
 
+def teacher_of_pixels(size, interpolation):
+    """Its logits are the normalized pixels that it sees: from -1 to 1."""
+    pixels = keras.Sequential([keras.Input((*size, 3)), keras.layers.Flatten()])
+    images = ImagePreprocessing(size, 3, (0.5,) * 3, (0.5,) * 3, interpolation=interpolation)
+    classes = range(size[0] * size[1] * 3)
+    return ImageClassifier(pixels, images, [str(number) for number in classes])
+
+
 @pytest.mark.parametrize("size", [5, 21])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_the_teacher_sees_images_of_another_size_as_it_reads_them(interpolation, size):
     """Within the rounding to integers that reading does, once or twice: 1 of 255 steps of 2."""
-    pixels = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
-    images = ImagePreprocessing((8, 8), 3, (0.5,) * 3, (0.5,) * 3, interpolation=interpolation)
-    teacher = ImageClassifier(pixels, images, [str(number) for number in range(8 * 8 * 3)])
+    teacher = teacher_of_pixels((8, 8), interpolation)
     others = np.random.default_rng(0).integers(50, 200, (2, size, size, 3)).astype("uint8")
     logits = distillation.logits_of(teacher, range(8 * 8 * 3))
-    found = tf.function(logits, jit_compile=True)(tf.constant(others))  # as on GPUs
-    expected = pixels(teacher.preprocess(others))
+    # XLA refuses operations of TensorFlow that only CPUs have, such as its bicubic resizing.
+    found = tf.function(logits, jit_compile=True)(tf.constant(others))
+    expected = teacher.model(teacher.preprocess(others))
     np.testing.assert_allclose(found, expected, rtol=0, atol=2 / 255)
+
+
+def test_the_teacher_sees_pixels_within_their_range_and_sides_in_order():
+    """Bicubic interpolation goes beyond the ends of a step, here from black to white rows."""
+    teacher = teacher_of_pixels((12, 8), "bicubic")
+    image = np.zeros((1, 6, 4, 3), "uint8")
+    image[:, 3:] = 255
+    found = distillation.logits_of(teacher, range(12 * 8 * 3))(tf.constant(image))
+    found = found.numpy().reshape(12, 8, 3)
+    assert found.min() == -1.0 and found.max() == 1.0
+    np.testing.assert_allclose(found, found[:, :1, :1] + np.zeros((1, 8, 3)), atol=1e-6)
+    assert (np.diff(found[:, 0, 0]) >= 0).sum() >= 9 and found[0, 0, 0] < found[-1, 0, 0]
 
 
 def test_the_teacher_sees_augmented_images():
@@ -243,7 +262,9 @@ def test_refused(teacher_folder, tmp_path):
     other = tmp_path / "other"
     classifier(["a", "b"], size=8, channels=1).save(other)
     config = dataclasses.replace(vit_cifar10.DIGITS, teacher=str(other), out=str(tmp_path / "run"))
-    with pytest.raises(UserError, match="The model lacks 10 of the 10 .* Pass --teacher a model"):
+    with pytest.raises(
+        UserError, match="--teacher .*other: The model lacks 10 of the 10 .* Pass --teacher a"
+    ):
         vit_cifar10.main(config)
     image_run.check_distinct(["a", "b", "c"], [2, 0, 1])
     with pytest.raises(UserError, match="one class for 2 classes of the data: a, c. It cannot"):

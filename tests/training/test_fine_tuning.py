@@ -165,3 +165,8 @@ def test_models_that_may_know_held_out_data_are_named():
     assert note.endswith("as its run had another --train-examples.")
     [note] = notes(of_some, seed=1, data_dir="images")
     assert note.endswith("as its run had another --seed and --train-examples.")
+    of_set = SimpleNamespace(settings={"dataset": "wmt18_translate/de-en"})
+    names = ("dataset",)  # a name, not a path
+    [note] = notes(of_set, dataset="wmt19_translate/de-en")
+    assert note.endswith("as its run had another --dataset.")
+    assert notes(of_set, dataset="wmt18_translate/de-en") == ()

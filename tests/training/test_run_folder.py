@@ -42,12 +42,14 @@ def test_a_run_that_is_deleted_in_part_can_be_deleted(tmp_path, monkeypatch):
 
 def test_the_same_command_would_delete_a_run_that_it_overwrote(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["a.py", "--epochs", "3"])
-    assert how_to_resume() == "Run the same command to resume."
+    for is_saved in (True, False):
+        assert how_to_resume(is_saved) == "Run the same command to resume."
     monkeypatch.setattr(sys, "argv", ["a.py", "--overwrite"])
     assert how_to_resume() == (
         "If training had begun, run the same command without --overwrite to resume; otherwise, run "
         "it again."
     )
+    assert how_to_resume(is_saved=True) == "Run the same command without --overwrite to resume."
 
 
 def test_a_run_folder_guards_what_it_holds(tmp_path):

@@ -52,15 +52,26 @@ def test_limits(values, message):
 
 @pytest.mark.parametrize("name, flag", [("vit_cifar10", "teacher"), ("vit_finetune", "weights")])
 def test_a_model_that_a_run_reads_is_not_deleted(name, flag, tmp_path):
+    (tmp_path / "model").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "model")
     config = recipe(name).Config(**{flag: str(tmp_path / "link")}, overwrite=True)
-    with pytest.raises(UserError, match=f"delete .*model, which has the model of --{flag}. Ch"):
+    with pytest.raises(UserError, match=f"delete .*model, which contains .*link of --{flag}. Ch"):
         config.check_not_read(tmp_path / "model")
     with pytest.raises(UserError, match="would delete"):  # the model is within the folder
         config.check_not_read(tmp_path)
     config.check_not_read(tmp_path / "other")
     published = recipe(name).Config(**{flag: "hf://owner/name"}, overwrite=True)
     published.check_not_read(pathlib.Path.cwd())
+
+
+def test_data_that_a_run_reads_are_not_deleted(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "pairs.tsv").write_text("a\tb\n")
+    pairs = str(tmp_path / "run" / "pairs.tsv")
+    config = recipe("translate").Config(tsv=pairs, out=str(tmp_path / "run"), overwrite=True)
+    with pytest.raises(UserError, match="would delete .*run, which contains .*tsv of --tsv. Cho"):
+        config.check_not_read(tmp_path / "run")
+    config.check_not_read(tmp_path / "other")
 
 
 def test_the_home_folder_in_paths(monkeypatch):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import zoo
+from tests.conftest import ROOT
 from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.test_recipes import recipe
 from zoo.data.text_rows import TextDataset
@@ -219,6 +220,22 @@ def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch, offset, prefix):
     found = pairs_of(teacher=("a",), drop_worst=0.4)
     assert found.train == [*zip(SOURCES[1:], translations[1:])]
     assert found.notes[-1].endswith("among the worst: 1.") and found.notes[0] == "a note"
+
+
+@pytest.mark.ci
+def test_log_probabilities_per_token_are_those_of_the_model():
+    """Within float32, for translations whose tokens are those of their text."""
+    translator = zoo.load(ROOT / "docs" / "results" / "translate_spa")
+    texts = ["I would like a cup of coffee.", "She has gone to the library to read a book."]
+    [ella] = translator.target_tokenizer.encode(["Ella"])
+    for prefix in ((), tuple(ella)):
+        translator.special_tokens = translator.special_tokens._replace(prefix=prefix)
+        found = [(answer.text, answer.score) for [answer] in translator.n_best(texts)]
+        translations = [text for text, _ in found]
+        lengths = [len(ids) + 1 for ids in translator.target_tokenizer.encode(translations)]
+        expected = np.divide(translator.score(texts, translations), lengths)
+        measured = teacher_translations._per_token(translator, found)
+        np.testing.assert_allclose(measured, expected, rtol=1e-5)
 
 
 @pytest.mark.ci

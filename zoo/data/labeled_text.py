@@ -2,8 +2,9 @@
 
 Each function returns a `zoo.data.text_rows.TextDataset` of `LabeledTexts`. If there are no
 validation or test texts, about 10 % of the texts of each class are held out for each, at most about
-2,000, and a class of one text is trained on. A hash of `seed` and the case-folded text decides, so
-a text that occurs several times is in one part only. Texts whose label is -1 in TFDS have none.
+2,000, and a class of one text is trained on. A hash of `seed` and the text decides, so a text that
+occurs several times, maybe in another case or with other spaces, is in one part only. Texts whose
+label is -1 in TFDS have none.
 A function raises `DataError` if the data cannot be read, if there are fewer than two labels, or if
 a part or a class has no text.
 """

@@ -97,8 +97,8 @@ class TextDataset(NamedTuple):
 def divided(name, share, seed, rows, valid=None, test=None, apart=False, class_of=None):
     """Divides rows into training, validation and test rows: `TextDataset`.
 
-    The part of a row is decided by a hash of `seed` and its case-folded first text alone, so it is
-    the same on every machine, and rows with the same first text are in the same part.
+    The part of a row is decided by a hash of `seed` and the `folded` first text alone, so it is the
+    same on every machine, and rows with the same first text are in the same part.
 
     Args:
         name: name of the data, for messages.
@@ -195,6 +195,6 @@ def folded(text):
 
 
 def _hash(text, key):
-    """A 64-bit hash of the case-folded text."""
-    digest = hashlib.blake2b(text.casefold().encode(), digest_size=8, key=key.encode()).digest()
+    """A 64-bit hash of the `folded` text."""
+    digest = hashlib.blake2b(folded(text).encode(), digest_size=8, key=key.encode()).digest()
     return int.from_bytes(digest, "big")

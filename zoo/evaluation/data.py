@@ -1,6 +1,5 @@
 """Labeled data for `zoo.evaluate`: a function for each kind of model reads them."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -239,16 +238,18 @@ def labeled_texts(data, settings=None):
 
 def _held_out_texts(data, settings):
     """The test texts of a run that was trained on other texts of the same file."""
-    with contextlib.suppress(DataError):  # too few texts to divide
-        divided = labeled_text.tsv(data, settings["seed"])
-        test = divided.test
-        train = divided.train
-        checksum = fingerprint(train.texts, train.labels.tolist(), divided.class_names)
-        if settings.get("data", "").endswith(f"checksum {checksum}"):
-            note = f"Tested on {len(test):,} texts of {data} that the run held out."
-            labels = test.labels[:, None].tolist()
-            return Labeled(test.texts, labels, divided.class_names, (note,), settings["seed"])
-    return _changed(labeled_texts(data), data)
+    seed = settings["seed"]
+    try:
+        divided = labeled_text.tsv(data, seed)
+    except DataError:  # too few texts to divide
+        return _changed(labeled_texts(data), data)
+    test = divided.test
+    train = divided.train
+    checksum = fingerprint(train.texts, train.labels.tolist(), divided.class_names)
+    if not settings.get("data", "").endswith(f"checksum {checksum}"):
+        return _changed(labeled_texts(data), data)
+    note = f"Tested on {len(test):,} texts of {data} that the run held out."
+    return Labeled(test.texts, test.labels[:, None].tolist(), divided.class_names, (note,), seed)
 
 
 def _changed(whole, path):
@@ -294,14 +295,16 @@ def sentence_pairs(data, targets=(), settings=None):
 def _held_out_pairs(data, settings):
     """The test pairs of a run that was trained on other pairs of the same table."""
     seed = settings["seed"]
-    with contextlib.suppress(DataError):  # too few pairs to divide
-        held_out = parallel_text.tsv(data, seed)
-        if settings.get("data", "").endswith(f"test pairs {fingerprint(held_out.test)}"):
-            sources, references = zip(*held_out.test)
-            note = f"Tested on {len(sources):,} pairs of {data} that the run held out."
-            notes = (*held_out.notes, note)
-            return Labeled(list(sources), [list(references)], notes=notes, seed=seed)
-    return _changed(sentence_pairs(data), data)
+    try:
+        divided = parallel_text.tsv(data, seed)
+    except DataError:  # too few pairs to divide
+        return _changed(sentence_pairs(data), data)
+    if not settings.get("data", "").endswith(f"test pairs {fingerprint(divided.test)}"):
+        return _changed(sentence_pairs(data), data)
+    sources, references = zip(*divided.test)
+    note = f"Tested on {len(sources):,} pairs of {data} that the run held out."
+    notes = (*divided.notes, note)
+    return Labeled(list(sources), [list(references)], notes=notes, seed=seed)
 
 
 def _test_set(name):

@@ -51,13 +51,14 @@ def logits_of(teacher, classes):
 
     def logits(images):
         images = tf.cast(images, tf.float32)
-        size = preprocessing.image_size
-        own_size = images.shape[1:3]
-        if tuple(own_size) != tuple(size):
-            images = ops.image.scale_and_translate(  # unlike `tf.image.resize`, XLA compiles it
+        teacher_size = tuple(preprocessing.image_size)
+        student_size = tuple(images.shape[1:3])
+        if student_size != teacher_size:
+            # `tf.image.resize` has no GPU kernel for bicubic or antialiased resizing.
+            images = ops.image.scale_and_translate(
                 images,
-                (images.shape[0], *size, images.shape[3]),
-                scale=[new / old for new, old in zip(size, own_size)],
+                (images.shape[0], *teacher_size, images.shape[3]),
+                scale=[new / old for new, old in zip(teacher_size, student_size)],
                 translation=[0.0, 0.0],
                 spatial_dims=(1, 2),
                 method=preprocessing.interpolation,
@@ -133,15 +134,17 @@ class DistillationLoss(keras.losses.Loss):
             return self.loss.call(y_true, y_pred)
         labels = y_true[:, 0]
         teacher_logits = y_true[:, 1]
+        label_logits = y_pred
         student_logits = y_pred
         if len(y_pred.shape) == 3:
+            label_logits = y_pred[:, 0]
             student_logits = y_pred[:, 1]
-            y_pred = y_pred[:, 0]
+        label_loss = self.loss.call(labels, label_logits)
         if self.kind == "hard":
-            distilled = hard_loss(teacher_logits, student_logits)
+            distillation_loss = hard_loss(teacher_logits, student_logits)
         else:
-            distilled = soft_loss(teacher_logits, student_logits, self.temperature)
-        return (1.0 - self.weight) * self.loss.call(labels, y_pred) + self.weight * distilled
+            distillation_loss = soft_loss(teacher_logits, student_logits, self.temperature)
+        return (1.0 - self.weight) * label_loss + self.weight * distillation_loss
 
     def get_config(self):
         return {

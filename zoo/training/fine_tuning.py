@@ -126,16 +126,20 @@ def other_split(flag, path, model, settings, names):
         flag, path: the flag that names the model, and its value.
         model: task that `zoo.load` returned, such as `zoo.tasks.translator.Translator`.
         settings: those of the new run.
-        names: of the settings that decide which data are held out: numbers, or paths, of which the
-            last parts are compared.
+        names: of the settings that decide which data are held out: numbers, names of data sets, or
+            paths, of which the last parts are compared.
     """
     if model.settings is None:
         return ()
-    different = [
-        name
-        for name in names
-        if _last_part(model.settings.get(name)) != _last_part(getattr(settings, name, None))
-    ]
+    different = []
+    for name in names:
+        of_model = model.settings.get(name)
+        of_run = getattr(settings, name, None)
+        if name != "dataset":
+            of_model = _last_part(of_model)
+            of_run = _last_part(of_run)
+        if of_model != of_run:
+            different.append(name)
     if not different:
         return ()
     given = " and ".join(flags(name) for name in different)

@@ -11,7 +11,7 @@ from zoo.data.image_table import image_table
 from zoo.data.images import digits, unreadable_images_named
 from zoo.data.text_rows import read_lines
 from zoo.data.tfds_data import tfds_images
-from zoo.errors import UserError
+from zoo.errors import DataError, UserError
 from zoo.hardware import has_gpu
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier
@@ -106,7 +106,10 @@ def train_classifier(
     if settings.teacher:
         with run.scope():
             teacher = load_teacher(settings.teacher, preprocessing.channels)
-        classes, notes = matched_classes(class_names, teacher.class_names, _OTHER_CLASSES)
+        try:
+            classes, notes = matched_classes(class_names, teacher.class_names, _OTHER_CLASSES)
+        except DataError as error:
+            raise DataError(f"--teacher {settings.teacher}: {error}") from None
         check_distinct(class_names, classes)
         teacher_logits = logits_of(teacher, classes)
         data = data._replace(notes=data.notes + notes)
@@ -118,7 +121,7 @@ def train_classifier(
             print(note)
 
     def batches(first_step):
-        own = training_batches(
+        without_teacher = training_batches(
             data.train,
             num_classes,
             settings.batch_size,
@@ -129,7 +132,9 @@ def train_classifier(
             min_crop_area=min_crop_area,
             on_device=on_device,
         )
-        return own if teacher is None else with_teacher(own, teacher_logits)
+        if teacher is None:
+            return without_teacher
+        return with_teacher(without_teacher, teacher_logits)
 
     def finish(folder, model):
         trained = ImageClassifier(model, preprocessing, class_names, settings.problem)

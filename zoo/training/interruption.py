@@ -9,11 +9,16 @@ REPEATED = 0.3  # seconds
 TERMINATED = 128 + signal.SIGTERM  # exit status 143, as shells report it
 
 
-def how_to_resume():
-    """What to do after an interruption of a command with the flags `sys.argv`, for messages."""
+def how_to_resume(is_saved=False):
+    """What to do after an interruption of a command with the flags `sys.argv`, for messages.
+
+    `is_saved` says that there is a checkpoint; otherwise, there may be one.
+    """
     if "--overwrite" not in sys.argv:
         return "Run the same command to resume."
     # With --overwrite, the command would delete the checkpoints.
+    if is_saved:
+        return "Run the same command without --overwrite to resume."
     return (
         "If training had begun, run the same command without --overwrite to resume; otherwise, run "
         "it again."

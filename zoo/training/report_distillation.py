@@ -11,13 +11,13 @@ _BATCHES = (1, 32)  # sentences
 _TIMED_BATCHES = 32  # for each size, at most
 
 
-def compared_with_teacher(folder, teacher, student, scores, data, bleu_tokenize=None):
+def compared_with_teacher(folder, teacher, student, student_scores, data, bleu_tokenize=None):
     """Tests a teacher, its student, and the student in int8 on the test pairs.
 
     Args:
         folder: path of the saved student.
         teacher, student: `zoo.tasks.translator.Translator`.
-        scores: `translation_scores` of the student on the test pairs.
+        student_scores: its `translation_scores` on the test pairs.
         data: `zoo.data.text_rows.TextDataset`.
         bleu_tokenize: see `translation_scores`.
 
@@ -30,13 +30,14 @@ def compared_with_teacher(folder, teacher, student, scores, data, bleu_tokenize=
     systems = {"teacher": teacher, "student": student, "student in int8": in_int8}
     sources = [source for source, _ in data.test]
     references = [reference for _, reference in data.test]
-    scores = {"student": scores}
     results = {}
     for name, system in systems.items():
-        if system is not student:
+        if system is student:
+            scores = student_scores
+        else:
             translations = system(sources, sentences=False, too_long=system.long_texts)
-            scores[name] = translation_scores(translations, references, bleu_tokenize)
-        result = {"bleu": scores[name]["bleu"], "chrf": scores[name]["chrf"]}
+            scores = translation_scores(translations, references, bleu_tokenize)
+        result = {"bleu": scores["bleu"], "chrf": scores["chrf"]}
         result["megabytes"] = sum(weight.numpy().nbytes for weight in system.model.weights) / 1e6
         for size in _BATCHES:
             result[f"tokens_per_second_batch_{size}"] = _speed(

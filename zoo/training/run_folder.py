@@ -169,9 +169,9 @@ def task_fingerprint(task):
 
 
 def _architecture(model):
-    """The config of a model without names.
+    """The config of a model without names, which do not change what it computes.
 
-    Those of layers contain numbers of this process; that of a dtype policy is the precision.
+    Keras numbers the layers of a process, and the name of a dtype policy is its precision.
     """
 
     def without_name(config):

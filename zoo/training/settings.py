@@ -213,21 +213,24 @@ class Settings:
     def check_not_read(self, path):
         """Raises `UserError` if a setting names something in `path`, which is to be deleted."""
         folder = os.path.realpath(path)
-        for name in ("weights", "teacher", "reverse_teacher"):
-            models = getattr(self, name, None) or ()
-            if isinstance(models, str):
-                models = (models,)
-            for model in models:
-                read = pathlib.Path(os.path.realpath(model))
-                if "://" not in model and read.is_relative_to(folder):
+        for name, value in vars(self).items():
+            if name == "out":
+                continue
+            for read in value if isinstance(value, tuple) else (value,):
+                if isinstance(read, str) and _is_within(read, folder):
                     raise UserError(
-                        f"--overwrite would delete {path}, which has the model of {flags(name)}. "
+                        f"--overwrite would delete {path}, which contains {read} of {flags(name)}. "
                         "Choose another --out directory."
                     )
 
     def stored(self):
         """Returns the settings that ``config.json`` of a run contains: all but `NO_EFFECT`."""
         return {name: value for name, value in vars(self).items() if name not in self.NO_EFFECT}
+
+
+def _is_within(path, folder):
+    """Whether there is something at `path`, and it is in a folder or the folder itself."""
+    return os.path.exists(path) and pathlib.Path(os.path.realpath(path)).is_relative_to(folder)
 
 
 def flags(*names):

@@ -83,14 +83,17 @@ def translated_pairs(teacher, texts, folder, drop_worst=0.0):
         translation = clean(translation)
         if translation and index not in worst:
             pairs.append((text, translation))
-    reason = f"translations of {teacher.path} that are empty or among the worst"
+    reason = f"translations of {teacher.path} that are empty"
+    if drop_worst:
+        reason += " or among the worst"
     return pairs, unused(len(texts) - len(pairs), reason)
 
 
 def _per_token(translator, found):
     """The log-probability per token of each translation: its score without the length penalty.
 
-    Of texts that are translated in parts, it is approximate.
+    Lengths are those of the text tokenized again. So it is approximate where the search chose other
+    tokens for the same text, and of translations that were cut off or put together from parts.
     """
     tokens = translator.target_tokenizer.encode([translation for translation, _ in found])
     lengths = np.array([len(ids) + 1 for ids in tokens])  # with the end token

@@ -298,7 +298,8 @@ class TrainingState(keras.callbacks.Callback):
 
     def _exit(self):
         if self._is_chief:
-            print(f"\nInterrupted: step {self.step:,} is saved. {how_to_resume()}")
+            advice = how_to_resume(is_saved=True)
+            print(f"\nInterrupted: step {self.step:,} is saved. {advice}")
         distribution.any_worker(self._strategy, 0, True)  # none exits before the chief has saved
         self.interruption.exit()
 
