@@ -3,8 +3,8 @@
 Each function returns a `zoo.data.text_rows.TextDataset`, pairs of a sentence and its translation.
 If there are no validation or test pairs, about 5 % of the pairs are held out for each, at most
 about 2,000. A hash of `seed` and the source decides, so all pairs with the same source are in the
-same part. Training pairs with the target of a held-out pair are left out. Texts are the same if
-they differ in case and spaces only.
+same part. Training pairs with the target of a held-out pair are left out. Texts that differ in
+case and spaces only count as the same.
 A function raises `DataError` if the data cannot be read or have too few pairs.
 """
 
