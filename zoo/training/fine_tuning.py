@@ -133,11 +133,8 @@ def other_split(flag, path, model, settings, names):
         return ()
     different = []
     for name in names:
-        of_model = model.settings.get(name)
-        of_run = getattr(settings, name, None)
-        if name != "dataset":
-            of_model = _last_part(of_model)
-            of_run = _last_part(of_run)
+        of_model = _compared(name, model.settings.get(name))
+        of_run = _compared(name, getattr(settings, name, None))
         if of_model != of_run:
             different.append(name)
     if not different:
@@ -149,8 +146,11 @@ def other_split(flag, path, model, settings, names):
     )
 
 
-def _last_part(value):
-    return pathlib.PurePath(value).name if isinstance(value, str) else value
+def _compared(name, value):
+    """The value of a setting; of a path its last part, as folders differ between machines."""
+    if isinstance(value, str) and name != "dataset":
+        return pathlib.PurePath(value).name
+    return value
 
 
 def head_layers(model):
