@@ -111,8 +111,8 @@ class Config(RunSettings):
                 f"The model in {self.weights} has its own tokenizer and architecture. "
                 f"Remove {flags(*given)}."
             )
-        if self.label_separator == "" or (self.label_separator and not self.tsv):
-            raise UserError("--label-separator must be a character, such as |, and needs --tsv.")
+        if self.label_separator and not self.tsv:
+            raise UserError("--label-separator needs --tsv.")
         if self.label_separator and self.class_weights:
             raise UserError("--class-weights needs one label per text. Remove --label-separator.")
         self.check_data_dir()

@@ -42,7 +42,7 @@ from zoo.training.optimizers import WarmupInverseSquareRoot, muon
 from zoo.training.report import finish_translator
 from zoo.training.report_translation_scores import bleu_tokenizer
 from zoo.training.run import Run
-from zoo.training.run_folder import fingerprint
+from zoo.training.run_folder import fingerprint, task_fingerprint
 from zoo.training.sentence_pairs import load_pairs
 from zoo.training.settings import (
     AMOUNT,
@@ -89,9 +89,11 @@ class Config(RunSettings):
     weights: str | None = None
     """Translation model to fine-tune: published weights, see docs/checkpoints.md, or a run."""
     src_lang: str | None = None
-    """Source language, for published weights of several languages, also of --teacher."""
+    """Source language, for published models of several languages: --weights, --teacher and
+    --reverse-teacher."""
     tgt_lang: str | None = None
-    """Target language, for published weights of several languages, also of --teacher."""
+    """Target language, for published models of several languages: --weights, --teacher and
+    --reverse-teacher."""
     teacher: tuple[str, ...] = ()
     """Models whose translations of the training sources are the targets to learn, for a fast
     student (docs/distillation.md): runs, published weights, or names such as hf://owner/name."""
@@ -309,7 +311,8 @@ def main(config):
     def finish(folder, trained):
         translator.model = trained  # on one device
         last_epochs.average(trained)  # before the report, which tests and saves these weights
-        finish_translator(folder, translator, data, bleu_tokenize, first_teacher(config))
+        teacher = first_teacher(config, data.teachers) if config.teacher else None
+        finish_translator(folder, translator, data, bleu_tokenize, teacher)
         last_epochs.remove()
 
     # the loop: Run.train (zoo/training/run.py), Trainer.fit, training_step (zoo/training/step.py)
@@ -329,15 +332,21 @@ def main(config):
     )
 
 
-def first_teacher(config):
-    """Loads the teacher that the report compares with the student; None without one."""
-    if not config.teacher:
-        return None
+def first_teacher(config, fingerprints):
+    """Loads the teacher that the report compares with the student.
+
+    Returns:
+        `Translator`; None if its folder was deleted, or has another model, since the start.
+    """
+    path = config.teacher[0]
     try:
-        return load_translator("--teacher", config.teacher[0], (config.src_lang, config.tgt_lang))
-    except UserError as error:  # such as a folder that was deleted during training
+        teacher = load_translator("--teacher", path, (config.src_lang, config.tgt_lang))
+        if task_fingerprint(teacher) != fingerprints[0]:
+            raise UserError(f"--teacher {path} has changed during training.")
+    except UserError as error:
         print(f"The student is not compared with its teacher. {error}")
         return None
+    return teacher
 
 
 def new_translator(config, run):
@@ -437,6 +446,8 @@ def run_identity(config, translator, data):
         for name in ("beam_size", "length_penalty"):  # which may change
             del description[name]
         result["model of weights"] = fingerprint(translator.model, description)
+    if data.teachers:
+        result["models of teachers"] = data.teachers
     return result
 
 

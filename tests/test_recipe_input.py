@@ -63,8 +63,8 @@ BAD = {
     "text_classifier Config": [
         ({}, "--dataset phrasebook"),
         ({"tsv": "nowhere.tsv"}, "nowhere.tsv"),
-        ({"dataset": "phrasebook", "label_separator": "|"}, "and needs --tsv"),
-        ({"tsv": "{sentences}", "label_separator": ""}, "--label-separator must be a character"),
+        ({"dataset": "phrasebook", "label_separator": "|"}, "--label-separator needs --tsv"),
+        ({"tsv": "{sentences}", "label_separator": ""}, "--label-separator is empty"),
         ({"dataset": "imdb_reviews", "data_dir": "nowhere"}, "no folder nowhere"),
     ],
     "text_classifier FINE_TUNING": [

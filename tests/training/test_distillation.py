@@ -18,7 +18,7 @@ from tests.test_resume import launched
 from zoo.data.class_names import matched_classes
 from zoo.data.preprocessing import ImagePreprocessing
 from zoo.data.worker_batches import split_batches
-from zoo.errors import UserError
+from zoo.errors import DataError, UserError
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training import distillation, image_run
 from zoo.training.image_run import loss_and_accuracy
@@ -77,9 +77,11 @@ def test_without_a_teacher_it_is_the_loss_of_labels():
     )
 
 
-def test_accuracy_is_that_of_the_labels():
+def test_accuracy_is_that_of_the_mean_of_both_heads_on_the_labels():
+    """Neither head alone predicts the label, of the first image 1 and of the second 0."""
+    heads = np.array([[[3, 2, 0], [0, 2, 3]], [[2, 3, 0], [2, 0, 3]]], "float32")  # [B, 2, K]
     metric = distillation.student_accuracy()
-    metric.update_state(np.stack([LABELS, TEACHER], axis=1), np.stack([LABELS, LABELS], axis=1))
+    metric.update_state(np.stack([LABELS, TEACHER], axis=1), heads)
     assert metric.result() == 1.0
 
 
@@ -121,7 +123,7 @@ def teacher_of_pixels(size, interpolation):
 @pytest.mark.parametrize("size", [5, 21])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_the_teacher_sees_images_of_another_size_as_it_reads_them(interpolation, size):
-    """Within the rounding to integers that reading does, once or twice: 1 of 255 steps of 2."""
+    """Reading rounds pixels to integers: logits from -1 to 1 may differ by one value, 2 / 255."""
     teacher = teacher_of_pixels((8, 8), interpolation)
     others = np.random.default_rng(0).integers(50, 200, (2, size, size, 3)).astype("uint8")
     logits = distillation.logits_of(teacher, range(8 * 8 * 3))
@@ -131,14 +133,22 @@ def test_the_teacher_sees_images_of_another_size_as_it_reads_them(interpolation,
     np.testing.assert_allclose(found, expected, rtol=0, atol=2 / 255)
 
 
-def test_the_teacher_sees_pixels_within_their_range_and_sides_in_order():
-    """Bicubic interpolation goes beyond the ends of a step, here from black to white rows."""
+def black_and_white_rows_for_the_teacher():
     teacher = teacher_of_pixels((12, 20), "bicubic")
     image = np.zeros((1, 6, 4, 3), "uint8")  # 2 times as high for the teacher, 5 times as wide
     image[:, 3:] = 255
     found = distillation.logits_of(teacher, range(12 * 20 * 3))(tf.constant(image))
-    found = found.numpy().reshape(12, 20, 3)
+    return found.numpy().reshape(12, 20, 3)
+
+
+def test_bicubic_resizing_for_the_teacher_stays_in_the_range_of_pixels():
+    """Bicubic interpolation goes beyond the ends of a step, here from black to white rows."""
+    found = black_and_white_rows_for_the_teacher()
     assert found.min() == -1.0 and found.max() == 1.0
+
+
+def test_resizing_for_the_teacher_does_not_exchange_height_and_width():
+    found = black_and_white_rows_for_the_teacher()
     np.testing.assert_allclose(found, np.broadcast_to(found[:, :1, :1], found.shape), atol=1e-6)
     assert (found[:6] < 0).all() and (found[6:] > 0).all()
 
@@ -267,10 +277,15 @@ def test_refused(teacher_folder, tmp_path):
     ):
         vit_cifar10.main(config)
     image_run.check_distinct(["a", "b", "c"], [2, 0, 1])
-    with pytest.raises(UserError, match="one class for 2 classes of the data: a, c. It cannot"):
+    with pytest.raises(DataError, match="one class for 2 classes of the data: a, c. It cannot"):
         image_run.check_distinct(["a", "b", "c"], [1, 0, 1])
-    with pytest.raises(UserError, match="1 channels. Those of the data have 3"):
+    with pytest.raises(UserError, match="with 1 channels, and the images of the data have 3"):
         distillation.load_teacher(teacher_folder, channels=3)
+    broken = classifier(["a", "b"], size=8, channels=1)
+    broken.model.head.bias.assign([0.0, np.nan])
+    broken.save(tmp_path / "broken")
+    with pytest.raises(UserError, match="--teacher .*broken has weights that are not finite: .*bi"):
+        distillation.load_teacher(tmp_path / "broken", channels=1)
     with pytest.raises(UserError, match="--teacher: There is no file"):
         distillation.load_teacher(tmp_path / "none", channels=1)
     with pytest.raises(ValueError, match="kind must be one of"):

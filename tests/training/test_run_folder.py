@@ -7,7 +7,9 @@ import pytest
 
 from zoo.errors import UserError
 from zoo.training.interruption import how_to_resume
+from zoo.training.run import Run
 from zoo.training.run_folder import RunFolder
+from zoo.training.settings import RunSettings
 
 
 def test_a_run_killed_while_its_folder_was_made_can_begin(tmp_path):
@@ -50,6 +52,17 @@ def test_the_same_command_would_delete_a_run_that_it_overwrote(monkeypatch):
         "it again."
     )
     assert how_to_resume(is_saved=True) == "Run the same command without --overwrite to resume."
+
+
+def test_a_run_that_cannot_be_resumed_is_refused_before_data_are_read(tmp_path):
+    settings = RunSettings(seed=3, out=str(tmp_path / "run"), precision="float32")
+    RunFolder(tmp_path / "run", {**settings.stored(), "of the data": 1}).close()
+    run = Run(settings)
+    with pytest.raises(UserError, match="other settings:\n  of the data: 1, now 2\n"):
+        run.check_same({"of the data": 2})
+    with pytest.raises(UserError, match="other settings:\n  seed: 3, now 4\nUse these"):
+        Run(settings, seed=4)
+    Run(settings, seed=4, overwrite=True).check_same({"of the data": 2})
 
 
 def test_a_run_folder_guards_what_it_holds(tmp_path):

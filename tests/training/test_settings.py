@@ -60,8 +60,22 @@ def test_a_model_that_a_run_reads_is_not_deleted(name, flag, tmp_path):
     with pytest.raises(UserError, match="would delete"):  # the model is within the folder
         config.check_not_read(tmp_path)
     config.check_not_read(tmp_path / "other")
+    settings = dict(vars(config))
+    if isinstance(settings[flag], tuple):
+        settings[flag] = list(settings[flag])  # as in a script, or read from a file
+        with pytest.raises(UserError, match="would delete"):
+            recipe(name).Config(**settings).check_not_read(tmp_path)
     published = recipe(name).Config(**{flag: "hf://owner/name"}, overwrite=True)
     published.check_not_read(pathlib.Path.cwd())
+
+
+def test_links_that_a_run_reads_are_not_deleted(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "model")
+    config = recipe("translate").Config(tsv="x", teacher=(str(tmp_path / "run" / "link"),))
+    with pytest.raises(UserError, match="would delete .*run, which contains .*link of --teacher"):
+        config.check_not_read(tmp_path / "run")
 
 
 def test_data_that_a_run_reads_are_not_deleted(tmp_path):
@@ -118,7 +132,9 @@ def test_what_resuming_allows():
         ("translate", {"test_source": "b", "target": "c"}, "--target, --test-source: --source"),
         ("translate", {"tsv": "a", "data_dir": "b"}, "--data-dir .* --dataset NAME"),
         ("translate", {"src_lang": "en"}, "--src-lang: languages are for --weights, --teacher"),
-        ("vit_cifar10", {"teacher": ""}, "--teacher needs a model"),
+        ("vit_cifar10", {"teacher": ""}, "--teacher is empty. Pass a value"),
+        ("translate", {"reverse_teacher": ("a", "")}, "--reverse-teacher is empty"),
+        ("translate", {"monolingual": ""}, "--monolingual is empty"),
         ("translate", {"num_heads": 3}, "--num-heads must divide --embed-dim. Received: 3 and"),
         ("translate", {"teacher": "runs/a"}, "--teacher must be a list. Received: 'runs/a'"),
         ("translate", {"seed": 2**32}, "--seed must be from 0 to 4294967295"),

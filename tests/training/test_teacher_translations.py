@@ -14,13 +14,13 @@ from tests.conftest import ROOT
 from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.test_recipes import recipe
 from zoo.data.text_rows import TextDataset
-from zoo.errors import UserError
+from zoo.errors import DataError, UserError
 from zoo.text.answers import ScoredText
-from zoo.training import report_distillation, teacher_translations
+from zoo.training import report_distillation, sentence_pairs, teacher_translations
 from zoo.training.report_distillation import compared_with_teacher
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
-from zoo.training.run_folder import task_fingerprint
+from zoo.training.run_folder import RunFolder, task_fingerprint
 from zoo.training.sentence_pairs import load_pairs, with_teachers
 from zoo.training.teacher_translations import Teacher, load_teachers, translations
 
@@ -88,11 +88,15 @@ def pairs_of(teacher, tmp_path):
 
     def found(text=TEXT, **flags):
         config = translate.Config(**{"tsv": "x", **flags})
-        teachers = [Teacher(path, teacher, "all", False) for path in config.teacher]
-        teachers += [Teacher(path, teacher, "all", True) for path in config.reverse_teacher]
-        return with_teachers(text, config, teachers, tmp_path)
+        return with_teachers(text, config, teachers_of(config, teacher), tmp_path)
 
     return found
+
+
+def teachers_of(config, model):
+    teachers = [Teacher(path, model, "all", is_reverse=False) for path in config.teacher]
+    reverse = [Teacher(path, model, "all", is_reverse=True) for path in config.reverse_teacher]
+    return teachers + reverse
 
 
 def translated(teacher, texts):
@@ -127,18 +131,23 @@ def test_back_translation(teacher, pairs_of, tmp_path):
     assert pairs_of(text, reverse_teacher=("a",)).train == TEXT.train[:3]
 
 
-def test_teachers_that_may_have_seen_held_out_pairs(pairs_of, teacher, monkeypatch):
+def test_teachers_that_may_have_seen_held_out_pairs(teacher, monkeypatch):
+    def notes(**flags):
+        config = translate.Config(**{"tsv": "x", **flags})
+        return sentence_pairs._split_notes(config, teachers_of(config, teacher))
+
     settings = {"seed": 1, "dataset": None, "tsv": "folder/x", "valid_source": None}
     monkeypatch.setattr(teacher, "settings", settings)
     both = {"teacher": ("a",), "reverse_teacher": ("b",)}
-    _, first, second = pairs_of(**both).notes
+    first, second = notes(**both)
     assert first.startswith("--teacher a may") and first.endswith("its run had another --seed.")
     assert second.startswith("--reverse-teacher b may")
-    assert [note[:19] for note in pairs_of(seed=1, **both).notes[1:]] == ["--reverse-teacher b"]
-    assert pairs_of(teacher=("a",), tsv="y").notes[-1].endswith("another --seed and --tsv.")
-    other_data = pairs_of(teacher=("a",), tsv=None, dataset="phrasebook", seed=1)
-    assert other_data.notes[-1].endswith("another --dataset and --tsv.")
-    assert pairs_of(TEXT._replace(seed=None), **both).notes == ("a note",)
+    [note] = notes(seed=1, **both)
+    assert note.startswith("--reverse-teacher b may")
+    [note] = notes(teacher=("a",), tsv="y")
+    assert note.endswith("another --seed and --tsv.")
+    [note] = notes(teacher=("a",), tsv=None, dataset="phrasebook", seed=1)
+    assert note.endswith("another --dataset and --tsv.")
 
 
 def test_the_fingerprint_of_a_model_is_that_of_its_translations(teacher, tmp_path):
@@ -200,6 +209,12 @@ def test_teachers_that_translate_nothing(teacher, pairs_of, monkeypatch):
         pairs_of(teacher=("a",))
 
 
+def test_an_empty_file_of_more_text_is_refused(pairs_of, tmp_path):
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(DataError, match="empty is empty. Pass a file with one sentence per line"):
+        pairs_of(teacher=("a",), monolingual=str(tmp_path / "empty"))
+
+
 @pytest.mark.parametrize("offset, prefix", [(5.0, ()), (0.0, (4,))])  # a language code counts
 def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch, offset, prefix):
     """They have the lowest log-probability per token; the score alone would choose a long one."""
@@ -213,7 +228,7 @@ def test_the_worst_are_left_out(teacher, pairs_of, monkeypatch, offset, prefix):
         for mean, length in zip(per_token, lengths)
     ]
     assert np.argmin(scores) == 1
-    measured = teacher_translations._per_token(teacher, [*zip(translations, scores)])
+    measured = teacher_translations._log_probs_per_token(teacher, [*zip(translations, scores)])
     np.testing.assert_allclose(measured, per_token, rtol=1e-5)  # float32
     answers = dict(zip(SOURCES, map(ScoredText, translations, scores)))
     monkeypatch.setattr(teacher, "n_best", lambda texts, **_: [[answers[text]] for text in texts])
@@ -234,7 +249,7 @@ def test_log_probabilities_per_token_are_those_of_the_model():
         translations = [text for text, _ in found]
         lengths = [len(ids) + 1 for ids in translator.target_tokenizer.encode(translations)]
         expected = np.divide(translator.score(texts, translations), lengths)
-        measured = teacher_translations._per_token(translator, found)
+        measured = teacher_translations._log_probs_per_token(translator, found)
         np.testing.assert_allclose(measured, expected, rtol=1e-5)
 
 
@@ -268,18 +283,60 @@ def test_the_recipe(teacher, tmp_path, capsys):
     more = tmp_path / "more.txt"
     with_more = dataclasses.replace(config, monolingual=str(more))
     for number, line in enumerate(("The mat.", "The mat and the dog."), start=1):
-        more.write_text(f"{line}\n")  # whose content decides, not its name
+        more.write_text(f"{line}\n")  # the same path with another size
         load_pairs(Run(with_more, name="student"), config.max_length)
         lines = [line for line in stored.read_text().split("\n") if line]
         assert len(lines) == len(rows) + number  # only this is new
     again, _ = load_pairs(Run(config, name="student"), config.max_length)
     assert len(again.train) == len(data.train)
     assert "tokenized by an earlier run" in capsys.readouterr().out
+    copy = tmp_path / "copy"  # the same model, of a run that held out other pairs
+    same = zoo.load(folder)
+    same.settings = {"seed": 5, "tsv": str(pairs)}
+    same.save(copy)
+    with_copy = dataclasses.replace(config, teacher=(str(copy),))
+    of_copy, _ = load_pairs(Run(with_copy, name="student"), config.max_length)
+    assert "tokenized by an earlier run" in capsys.readouterr().out
+    [note] = set(of_copy.notes) - set(again.notes)
+    assert note.startswith(f"--teacher {copy} may have been trained on data that are held out here")
     other = zoo.load(folder)
     other.beam_size += 1
     other.save(folder)  # another model, so the translations are made again
     load_pairs(Run(config, name="student"), config.max_length)
     assert len([*stored.parent.glob("*.jsonl")]) == 2
+
+
+def test_a_teacher_that_was_deleted_or_replaced_is_not_compared(teacher, tmp_path, capsys):
+    config = translate.Config(tsv="x", teacher=(str(tmp_path / "run"),))
+    assert translate.first_teacher(config, ["0"]) is None
+    assert "is not compared with its teacher. --teacher: There is no" in capsys.readouterr().out
+    teacher.save(tmp_path / "run")
+    assert translate.first_teacher(config, [task_fingerprint(teacher)]) is not None
+    assert capsys.readouterr().out == ""
+    assert translate.first_teacher(config, ["0"]) is None
+    assert f"--teacher {tmp_path / 'run'} has changed during training." in capsys.readouterr().out
+
+
+def test_stored_translations_are_read_without_a_lock(teacher, tmp_path, monkeypatch):
+    """As from a folder that cannot be written to."""
+    expected = translations(teacher, SOURCES, tmp_path / "stored", "small")
+    monkeypatch.setattr(teacher_translations, "locked", None)
+    assert translations(None, SOURCES, tmp_path / "stored", "small") == expected
+
+
+def test_a_run_with_another_teacher_is_refused_before_it_translates(teacher, tmp_path, monkeypatch):
+    teacher.save(tmp_path / "teacher")
+    config = dataclasses.replace(
+        translate.PHRASEBOOK,
+        teacher=(str(tmp_path / "teacher"),),
+        out=str(tmp_path / "run"),
+    )
+    RunFolder(config.out, {**config.stored(), "models of teachers": ["0"]}).close()
+    monkeypatch.setattr(sentence_pairs, "read_pairs", None)
+    with pytest.raises(UserError, match="models of teachers: .'0'., now .'"):
+        load_pairs(Run(config, name="student"), config.max_length)
+    with pytest.raises(UserError, match="models of teachers: .'0'., now None"):
+        load_pairs(Run(config, name="student", teacher=()), config.max_length)
 
 
 @pytest.mark.slow

@@ -84,6 +84,7 @@ class TextDataset(NamedTuple):
         notes: lines about rows that are not used.
         class_names: of labeled texts, the name of each label.
         seed: the seed by which validation or test texts were drawn; None if all are given.
+        teachers: of pairs that models have translated, the `task_fingerprint` of each model.
     """
 
     train: list
@@ -92,6 +93,7 @@ class TextDataset(NamedTuple):
     notes: tuple[str, ...]
     class_names: tuple[str, ...] | list[str] = ()
     seed: int | None = None
+    teachers: tuple[str, ...] = ()
 
 
 def divided(name, share, seed, rows, valid=None, test=None, apart=False, class_of=None):

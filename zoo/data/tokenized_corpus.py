@@ -18,7 +18,7 @@ from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import normalize, train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
-VERSION = 11  # of the files, and of reading, dividing and encoding pairs
+VERSION = 12  # of the files, and of reading, dividing and encoding pairs
 _MAX_PAIRS = 2_000_000  # to train a tokenizer on: more take long and change little
 _BLOCK = 2000  # pairs to encode per call
 
@@ -119,7 +119,7 @@ def write_corpus(folder, text, tokenizers, max_length, special):
         notes += unused(len(pairs) - len(encoded), reason)
     references = [target for _, target in text.test]
     notes += altered(target_tokenizer, references, "test references, which are scored as they are")
-    texts = {"test": text.test, "notes": notes, "seed": text.seed}
+    texts = {"test": text.test, "notes": notes, "seed": text.seed, "teachers": text.teachers}
     (folder / "texts.json").write_text(json.dumps(texts))
 
 
@@ -137,6 +137,7 @@ def load_corpus(folder, special):
         test=[(source, target) for source, target in texts["test"]],
         notes=tuple(texts["notes"]),
         seed=texts["seed"],
+        teachers=tuple(texts["teachers"]),
     )
     return data, (load_tokenizer(folder, "source"), load_tokenizer(folder, "target"))
 

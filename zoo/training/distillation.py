@@ -8,6 +8,7 @@ Axes: B images, K classes.
 """
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -18,7 +19,19 @@ from zoo.training.fine_tuning import load_model_of_flag
 
 
 def load_teacher(path, channels):
-    """Loads the `ImageClassifier` of ``--teacher``, see `zoo.load`, for images with `channels`."""
+    """Loads the model of ``--teacher``.
+
+    Args:
+        path: see `zoo.load`.
+        channels: number of channels of the data's images.
+
+    Returns:
+        `zoo.tasks.classifier.ImageClassifier`.
+
+    Raises:
+        UserError: if there is no such model, if it is not a classifier of images of this number of
+            channels, with one label each, or if its weights are not finite.
+    """
     teacher = load_model_of_flag("--teacher", path)
     if not isinstance(teacher, ImageClassifier):
         raise UserError(
@@ -26,12 +39,18 @@ def load_teacher(path, channels):
             f"{path} is: {type(teacher).__name__}."
         )
     if teacher.problem != "single_label":
-        raise UserError(f"--teacher {path} gives several labels per image. A student has one.")
+        raise UserError(
+            f"--teacher {path} predicts several labels per image. Pass a classifier that was "
+            "trained with --problem single_label."
+        )
     if teacher.preprocessing.channels != channels:
         raise UserError(
-            f"--teacher {path} takes images of {teacher.preprocessing.channels} channels. Those of "
-            f"the data have {channels}."
+            f"--teacher {path} takes images with {teacher.preprocessing.channels} channels, and "
+            f"the images of the data have {channels}. Pass a teacher for {channels} channels."
         )
+    for weight in teacher.model.weights:
+        if not np.isfinite(ops.convert_to_numpy(weight)).all():
+            raise UserError(f"--teacher {path} has weights that are not finite: {weight.path}.")
     return teacher
 
 
@@ -43,11 +62,10 @@ def logits_of(teacher, classes):
         classes: numbers of the student's classes among those of the teacher.
 
     Returns:
-        Function of images [B, H, W, C] with values in 0..255, which the teacher sees in its own
-        size and normalization; it returns [B, K]. H and W are known when it is traced.
+        Function of images [B, H, W, C] with values in 0..255 that returns logits [B, K]. It resizes
+        and normalizes the images as the teacher needs them. H and W must be static.
     """
     preprocessing = teacher.preprocessing
-    order = list(classes)
 
     def logits(images):
         images = tf.cast(images, tf.float32)
@@ -66,7 +84,7 @@ def logits_of(teacher, classes):
             )
             images = tf.clip_by_value(images, 0.0, 255.0)  # bicubic values may be outside
         predicted = teacher.model(preprocessing.normalize(images), training=False)
-        return tf.gather(predicted, order, axis=1)
+        return tf.gather(predicted, classes, axis=1)
 
     return logits
 
@@ -107,8 +125,11 @@ class DistillationLoss(keras.losses.Loss):
         temperature: τ of "soft".
         weight: α, the weight of the distillation loss; from 0 to 1.
 
-    Input: labels and logits of the teacher [B, 2, K]; logits [B, K], or [B, 2, K] of a head for the
-    labels and one for the teacher. With labels [B, K], as in validation, it is `loss`.
+    Input:
+        y_true: [B, 2, K], the labels and the logits of the teacher, see `with_teacher`. Of labels
+            alone, [B, K], as in validation, `loss` is computed.
+        y_pred: logits [B, K]; or [B, 2, K] of two heads, the first of which learns from the labels,
+            the second from the teacher.
 
     Output: [B] from `call`.
 
@@ -156,7 +177,8 @@ class DistillationLoss(keras.losses.Loss):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "loss": keras.losses.deserialize(config["loss"])})
+        loss = keras.losses.deserialize(config["loss"])
+        return cls(**{**config, "loss": loss})
 
 
 def hard_loss(teacher_logits, student_logits):
@@ -174,7 +196,11 @@ def soft_loss(teacher_logits, student_logits, temperature):
 
 
 def student_accuracy(name="accuracy"):
-    """Creates the accuracy of a student on labels [B, K], or [B, 2, K] of `with_teacher`."""
+    """Creates the accuracy of a student on the labels.
+
+    Its inputs have the shapes of those of `DistillationLoss`. The prediction of two heads is the
+    mean of their logits.
+    """
     return higher_is_better(keras.metrics.MeanMetricWrapper(_student_is_correct, name=name))
 
 

@@ -103,7 +103,16 @@ def pretrained_translator(
 
 
 def load_translator(flag, path, languages=(None, None)):
-    """Loads the translator that a flag names, see `zoo.load`; languages are source and target."""
+    """Loads the translator that a flag names.
+
+    Args:
+        flag: name of the flag, for errors.
+        path: see `zoo.load`.
+        languages: (source, target); None for models that do not choose among languages.
+
+    Raises:
+        UserError: if there is no such model, or it is not a translator.
+    """
     translator = load_model_of_flag(flag, path, src_lang=languages[0], tgt_lang=languages[1])
     if not isinstance(translator, Translator):
         raise UserError(f"{flag} must be a translator. {path} is: {type(translator).__name__}.")
@@ -111,7 +120,11 @@ def load_translator(flag, path, languages=(None, None)):
 
 
 def load_model_of_flag(flag, path, **options):
-    """`zoo.load` without options that are None; its errors name the flag of the path."""
+    """Calls `zoo.load` without the options that are None.
+
+    Raises:
+        UserError: if the model cannot be loaded; the message begins with the flag.
+    """
     options = {name: value for name, value in options.items() if value is not None}
     try:
         return load(path, **options)
@@ -120,14 +133,17 @@ def load_model_of_flag(flag, path, **options):
 
 
 def other_split(flag, path, model, settings, names):
-    """Lines about a model whose run held out other data than a new run.
+    """Says whether the run of a model may have held out other data than a new run.
 
     Args:
         flag, path: the flag that names the model, and its value.
         model: task that `zoo.load` returned, such as `zoo.tasks.translator.Translator`.
         settings: those of the new run.
         names: of the settings that decide which data are held out: numbers, names of data sets, or
-            paths, of which the last parts are compared.
+            paths, of which the last parts are compared, as folders differ between machines.
+
+    Returns:
+        A tuple of lines: one, or none.
     """
     if model.settings is None:
         return ()
@@ -147,7 +163,7 @@ def other_split(flag, path, model, settings, names):
 
 
 def _compared(name, value):
-    """The value of a setting; of a path its last part, as folders differ between machines."""
+    """The value of a setting; of a path its last part."""
     if isinstance(value, str) and name != "dataset":
         return pathlib.PurePath(value).name
     return value

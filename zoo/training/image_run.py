@@ -11,7 +11,7 @@ from zoo.data.image_table import image_table
 from zoo.data.images import digits, unreadable_images_named
 from zoo.data.text_rows import read_lines
 from zoo.data.tfds_data import tfds_images
-from zoo.errors import DataError, UserError
+from zoo.errors import DataError
 from zoo.hardware import has_gpu
 from zoo.models import ViT
 from zoo.tasks.classifier import ImageClassifier
@@ -106,11 +106,7 @@ def train_classifier(
     if settings.teacher:
         with run.scope():
             teacher = load_teacher(settings.teacher, preprocessing.channels)
-        try:
-            classes, notes = matched_classes(class_names, teacher.class_names, _OTHER_CLASSES)
-        except DataError as error:
-            raise DataError(f"--teacher {settings.teacher}: {error}") from None
-        check_distinct(class_names, classes)
+        classes, notes = classes_of_teacher(settings.teacher, teacher, class_names)
         teacher_logits = logits_of(teacher, classes)
         data = data._replace(notes=data.notes + notes)
         if isinstance(classifier.model, ViT):
@@ -176,16 +172,30 @@ def train_classifier(
         )
 
 
+def classes_of_teacher(path, teacher, class_names):
+    """Finds the classes of the data among those of a teacher; see `matched_classes`.
+
+    Raises:
+        DataError: if the teacher lacks a class, or has the same for several classes of the data.
+    """
+    try:
+        numbers, notes = matched_classes(class_names, teacher.class_names, _OTHER_CLASSES)
+        check_distinct(class_names, numbers)
+    except DataError as error:
+        raise DataError(f"--teacher {path}: {error}") from None
+    return numbers, notes
+
+
 def check_distinct(class_names, numbers):
-    """Raises `UserError` if classes of the data have the same number among those of a teacher."""
+    """Raises `DataError` if classes of the data have the same number among those of a model."""
     names_by_number = collections.defaultdict(list)
     for name, number in zip(class_names, numbers):
         names_by_number[number].append(name)
     for names in names_by_number.values():
         if len(names) > 1:
-            raise UserError(
-                f"--teacher has one class for {len(names)} classes of the data: "
-                f"{', '.join(names[:5])}. It cannot teach their difference. {_OTHER_CLASSES}"
+            raise DataError(
+                f"The model has one class for {len(names)} classes of the data: "
+                f"{', '.join(names[:5])}. It cannot teach how they differ. {_OTHER_CLASSES}"
             )
 
 
@@ -198,16 +208,17 @@ def _split_notes(settings, classifier, teacher, seed):
     """Lines about models that may have been trained on images that `seed` holds out."""
     if seed is None:
         return ()
-    deciding = ["seed"]
+    split_settings = ["seed"]
     if settings.validation_split:
-        deciding += ["validation_split", "train_examples"]  # the latter of one recipe
+        split_settings += ["validation_split", "train_examples"]
     notes = ()
-    if teacher is not None:  # usually trained on the same data, unlike a model of --weights
-        names = ["data_dir", "labels"] if settings.is_folder else ["dataset"]
-        notes += other_split("--teacher", settings.teacher, teacher, settings, deciding + names)
+    if teacher is not None:
+        names = split_settings + (["data_dir", "labels"] if settings.is_folder else ["dataset"])
+        notes += other_split("--teacher", settings.teacher, teacher, settings, names)
+    # A model of --weights was usually trained on other data, which is no reason for a note.
     weights = getattr(settings, "weights", None)
     if weights and not settings.from_scratch:
-        notes += other_split("--weights", weights, classifier, settings, deciding)
+        notes += other_split("--weights", weights, classifier, settings, split_settings)
     return notes
 
 

@@ -17,7 +17,7 @@ from zoo.training import distribution, state_file
 from zoo.training.accumulation import lacks_memory, parts_that_fit
 from zoo.training.callbacks import HistoryFile, LearningRateAndSpeed, Norms, history_rows
 from zoo.training.interruption import exit_on_sigterm
-from zoo.training.run_folder import RunFolder, check_folder
+from zoo.training.run_folder import RunFolder, check_folder, check_same
 from zoo.training.settings import Precision, RunSettings
 from zoo.training.trainer import Trainer
 from zoo.training.training_state import TrainingState
@@ -72,8 +72,21 @@ class Run:
             if advice:
                 print(f"warning: {advice}", file=sys.stderr)
         self.settings = dataclasses.replace(settings, precision=precision)
+        if self.is_chief:
+            with distribution.tell_failure():
+                self.check_same(self.settings.stored())
         keras.utils.set_random_seed(self.settings.seed)
         keras.config.set_dtype_policy(precision)
+
+    def check_same(self, config):
+        """Raises `UserError` if a run is resumed for which some of the settings were others.
+
+        `train` compares all of them; this is for those that are known before long work on the data.
+        """
+        stored = None if self.settings.overwrite else stored_config(self.path)
+        if stored is not None:
+            stored = {name: stored.get(name) for name in config}
+            check_same(self.path, stored, config, self.settings.MAY_CHANGE)
 
     @contextlib.contextmanager
     def scope(self):

@@ -51,7 +51,7 @@ class RunFolder:
                 self._delete_content()
             stored = stored_config(self.path)  # of the run to resume
             if stored is not None:
-                self._check_same(stored, config, may_change)
+                check_same(self.path, stored, config, may_change)
             command = " ".join([pathlib.Path(sys.executable).name, *sys.argv])
             about = {"command": command, **environment()}
             self.write_json("config.json", {"config": config, "environment": about})
@@ -104,30 +104,36 @@ class RunFolder:
             plain[key] = value if is_finite else None
         write_text(self.path / name, json.dumps(plain, indent=2) + "\n")
 
-    def _check_same(self, saved, config, may_change):
-        """Raises `UserError` if settings differ from the saved ones."""
-        config = json.loads(json.dumps(config))  # as it is stored: a tuple is a list
-        if self.is_finished:
-            may_change = ()
-        lines = [
-            f"  {name}: {saved.get(name)!r}, now {config.get(name)!r}\n"
-            for name in {**saved, **config}
-            if name not in may_change and saved.get(name) != config.get(name)
-        ]
-        if not lines:
-            return
-        message = (
-            f"The run in {self.path} was started with other settings:\n{''.join(lines)}"
-            "Use these settings, choose another --out directory, or pass --overwrite to delete the "
-            "run."
+
+def check_same(path, stored, config, may_change=()):
+    """Raises `UserError` if settings differ from the stored ones of the run in a directory.
+
+    Args:
+        path: `pathlib.Path` of the run directory.
+        stored: see `zoo.files.stored_config`.
+        config, may_change: see `RunFolder`.
+    """
+    config = json.loads(json.dumps(config))  # as it is stored: a tuple is a list
+    is_finished = (path / FINISHED).is_file()
+    if is_finished:
+        may_change = ()
+    lines = [
+        f"  {name}: {stored.get(name)!r}, now {config.get(name)!r}\n"
+        for name in {**stored, **config}
+        if name not in may_change and stored.get(name) != config.get(name)
+    ]
+    if not lines:
+        return
+    message = (
+        f"The run in {path} was started with other settings:\n{''.join(lines)}"
+        "Use these settings, choose another --out directory, or pass --overwrite to delete the run."
+    )
+    if is_finished:
+        message += (
+            " The run is finished. To train an image classifier or a translator on, use "
+            f"recipes/vit_finetune.py or recipes/translate.py --weights {path} --out OTHER."
         )
-        if self.is_finished:
-            message += (
-                " The run is finished. To train an image classifier or a translator on, use "
-                "recipes/vit_finetune.py or recipes/translate.py --weights "
-                f"{self.path} --out OTHER."
-            )
-        raise UserError(message)
+    raise UserError(message)
 
 
 def check_folder(path, overwrite, resume):

@@ -18,8 +18,8 @@ from zoo.training.teacher_translations import (
     translated_pairs,
 )
 
-# Settings that decide which pairs are held out. A teacher of other files may know these pairs, too.
-_DECIDING = ("seed", "dataset", "tsv", "source", "valid_source", "test_source")
+# Settings that decide which pairs are held out: the seed, and the files that are divided.
+_SPLIT_SETTINGS = ("seed", "dataset", "tsv", "source", "valid_source", "test_source")
 _REVERSE_SPLIT = (
     "--reverse-teacher {} may have been trained on pairs that are held out here: a run of the "
     "other direction holds out other pairs. Pass validation and test pairs as files."
@@ -47,8 +47,9 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
                 f"--cache-dir {root} is in the run directory {run.path}. Choose another place."
             )
     number = 0  # the name of the folder, which is hexadecimal
+    notes = ()
     if run.is_chief:
-        folder = _tokenized(settings, root, max_length, tokenizers, special_tokens)
+        folder, notes = _tokenized(run, root, max_length, tokenizers, special_tokens)
         number = int(folder.name, 16)
         gc.collect()  # the teachers: layers of Keras refer to themselves
     number = distribution.from_chief(run.strategy, number)  # the others wait for it
@@ -58,11 +59,21 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
             f"{folder}, which the chief has written, is not on this machine. Pass --cache-dir with "
             "a folder that all workers share."
         )
-    return corpus.load_corpus(folder, special_tokens)
+    data, tokenizers = corpus.load_corpus(folder, special_tokens)
+    if data.seed is not None:  # it decides which pairs are held out
+        data = data._replace(notes=data.notes + notes)
+    return data, tokenizers
 
 
-def _tokenized(settings, root, max_length, tokenizers, special_tokens):
-    """The folder of tokenized pairs in the cache `root`; see `load_pairs` for the others."""
+def _tokenized(run, root, max_length, tokenizers, special_tokens):
+    """Tokenizes the pairs, unless the cache has them; see `load_pairs`.
+
+    Returns:
+        (folder, notes): the folder in the cache `root`; and lines about teachers that may have been
+        trained on held-out pairs, which are not cached, as they depend on the paths of the teachers
+        and the settings of their runs.
+    """
+    settings = run.settings
     trained_with = {
         "tokenizer": settings.tokenizer,
         "vocab_size": settings.vocab_size,
@@ -71,6 +82,8 @@ def _tokenized(settings, root, max_length, tokenizers, special_tokens):
         "vocabulary": settings.vocabulary,
     }
     teachers = load_teachers(settings)
+    fingerprints = [teacher.fingerprint for teacher in teachers]
+    run.check_same({"models of teachers": fingerprints or None})
     key = {
         "version": corpus.VERSION,
         "data": _key(settings),
@@ -93,7 +106,7 @@ def _tokenized(settings, root, max_length, tokenizers, special_tokens):
 
     folder, was_there = cached_folder(root, key, write)
     print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
-    return folder
+    return folder, _split_notes(settings, teachers)
 
 
 def _key(settings):
@@ -108,7 +121,10 @@ def _key(settings):
 
 
 def with_teachers(text, settings, teachers, folder):
-    """The training pairs with those that `--teacher` and `--reverse-teacher` translate, each once.
+    """Replaces the training pairs by those that `--teacher` and `--reverse-teacher` translate.
+
+    With `--keep-references`, or without `--teacher`, the given pairs are kept. Each pair occurs
+    once.
 
     Args:
         text: `zoo.data.text_rows.TextDataset` of pairs, whose validation and test pairs stay.
@@ -118,6 +134,9 @@ def with_teachers(text, settings, teachers, folder):
 
     Returns:
         `TextDataset`.
+
+    Raises:
+        UserError: if no pairs are left, or a file of text cannot be read.
     """
     # 1. The texts to translate.
     held_out = (*text.valid, *text.test)
@@ -131,8 +150,6 @@ def with_teachers(text, settings, teachers, folder):
     # 2. Their translations.
     pairs = []
     notes = text.notes + source_notes + target_notes
-    if text.seed is not None:
-        notes += _split_notes(settings, teachers)
     for teacher in teachers:
         texts = targets if teacher.is_reverse else sources
         unique = [*dict.fromkeys(texts)]
@@ -143,29 +160,33 @@ def with_teachers(text, settings, teachers, folder):
         notes += left_out
 
     # 3. The pairs to train on.
-    apart = [
+    kept = [
         (source, target)
         for source, target in pairs
         if folded(source) not in held_out_sources and folded(target) not in held_out_targets
     ]
     reason = "translations with the source or the target of a held-out pair"
-    notes += unused(len(pairs) - len(apart), reason)
-    pairs = apart
+    notes += unused(len(pairs) - len(kept), reason)
+    pairs = kept
     if settings.keep_references or not settings.teacher:
         pairs += text.train
     if not pairs:
         raise UserError(f"The teachers leave no training pairs. {' '.join(notes)}")
-    return text._replace(train=[*dict.fromkeys(pairs)], notes=notes)
+    return text._replace(
+        train=[*dict.fromkeys(pairs)],
+        notes=notes,
+        teachers=tuple(teacher.fingerprint for teacher in teachers),
+    )
 
 
 def _split_notes(settings, teachers):
     """Lines about runs that may have been trained on pairs that are held out here."""
     notes = []
-    for teacher in teachers:
-        if not teacher.is_reverse:
-            notes += other_split("--teacher", teacher.path, teacher.translator, settings, _DECIDING)
-        elif teacher.translator.settings is not None:
-            notes.append(_REVERSE_SPLIT.format(teacher.path))
+    for path, translator, _, is_reverse in teachers:
+        if not is_reverse:
+            notes += other_split("--teacher", path, translator, settings, _SPLIT_SETTINGS)
+        elif translator.settings is not None:
+            notes.append(_REVERSE_SPLIT.format(path))
     return tuple(notes)
 
 

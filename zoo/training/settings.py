@@ -147,11 +147,16 @@ class Settings:
 
     def __post_init__(self):
         for name, value in list(vars(self).items()):
+            if isinstance(value, list):
+                value = tuple(value)
             # Only paths begin with ~, the home folder; ~ alone may separate labels.
             if isinstance(value, str) and value != "~":
-                object.__setattr__(self, name, os.path.expanduser(value))  # it is frozen
+                value = os.path.expanduser(value)
             if isinstance(value, tuple) and all(isinstance(one, str) for one in value):
-                object.__setattr__(self, name, tuple(map(os.path.expanduser, value)))
+                value = tuple(os.path.expanduser(one) for one in value)
+            object.__setattr__(self, name, value)  # it is frozen
+            if value == "" or (isinstance(value, tuple) and "" in value):
+                raise UserError(f"{flags(name)} is empty. Pass a value, or leave it out.")
         for name, (low, high) in self.LIMITS.items():
             if hasattr(self, name):
                 self.check(name, low, high)
@@ -170,7 +175,7 @@ class Settings:
             if get_origin(part) is Literal:
                 choices = get_args(part)
         value = getattr(self, name)
-        if get_origin(annotation) is tuple and not isinstance(value, (tuple, list)):
+        if get_origin(annotation) is tuple and not isinstance(value, tuple):
             raise UserError(f"{flags(name)} must be a list. Received: {value!r}.")
         if choices and value is not None and value not in choices:
             raise UserError(f"{flags(name)} must be one of {choices}. Received: {value!r}.")
@@ -216,7 +221,8 @@ class Settings:
         for name, value in vars(self).items():
             if name == "out":
                 continue
-            for read in value if isinstance(value, tuple) else (value,):
+            paths = value if isinstance(value, tuple) else (value,)
+            for read in paths:
                 if isinstance(read, str) and _is_within(read, folder):
                     raise UserError(
                         f"--overwrite would delete {path}, which contains {read} of {flags(name)}. "
@@ -229,8 +235,12 @@ class Settings:
 
 
 def _is_within(path, folder):
-    """Whether there is something at `path`, and it is in a folder or the folder itself."""
-    return os.path.exists(path) and pathlib.Path(os.path.realpath(path)).is_relative_to(folder)
+    """Whether there is something at `path` that is in a folder or the folder itself, or a link."""
+    if not os.path.exists(path):
+        return False
+    parent, name = os.path.split(os.path.abspath(path))
+    link = pathlib.Path(os.path.realpath(parent), name)
+    return link.is_relative_to(folder) or link.resolve().is_relative_to(folder)
 
 
 def flags(*names):
@@ -370,8 +380,6 @@ class ImageSettings(RunSettings):
             raise UserError("--problem multi_label needs --labels, a table of images and labels.")
         if self.problem == "multi_label" and self.class_weights:
             raise UserError("--class-weights needs one label per image, --problem single_label.")
-        if self.teacher == "":
-            raise UserError("--teacher needs a model.")
         if self.problem == "multi_label" and self.teacher:
             raise UserError("--teacher needs one label per image, --problem single_label.")
 

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from zoo.data.text_rows import clean, folded, read_lines, unused
 from zoo.decoding.hypotheses import length_penalty
+from zoo.errors import DataError
 from zoo.files import as_path, locked
 from zoo.tasks.translator import Translator
 from zoo.training.fine_tuning import load_translator
@@ -24,7 +25,7 @@ _BLOCK = 512  # texts that are translated, and then stored, at a time
 
 
 class Teacher(NamedTuple):
-    """A model that translates sentences of the training pairs.
+    """A model whose translations a student is trained on.
 
     Fields:
         path: what the flag names.
@@ -40,15 +41,27 @@ class Teacher(NamedTuple):
 
 
 def load_teachers(settings):
-    """Loads the models of `--teacher` and `--reverse-teacher`: a list of `Teacher`."""
+    """Loads the models of `--teacher` and `--reverse-teacher`.
+
+    Args:
+        settings: those of recipes/translate.py.
+
+    Returns:
+        list of `Teacher`, those of `--teacher` first.
+
+    Raises:
+        UserError: if there is no such model, or it is not a translator.
+    """
     languages = (settings.src_lang, settings.tgt_lang)
     teachers = []
     for path in settings.teacher:
         translator = load_translator("--teacher", path, languages)
-        teachers.append(Teacher(path, translator, task_fingerprint(translator), False))
+        fingerprint = task_fingerprint(translator)
+        teachers.append(Teacher(path, translator, fingerprint, is_reverse=False))
     for path in settings.reverse_teacher:
         translator = load_translator("--reverse-teacher", path, languages[::-1])
-        teachers.append(Teacher(path, translator, task_fingerprint(translator), True))
+        fingerprint = task_fingerprint(translator)
+        teachers.append(Teacher(path, translator, fingerprint, is_reverse=True))
     return teachers
 
 
@@ -57,10 +70,15 @@ def read_monolingual(path, held_out):
 
     Returns:
         (texts, notes): a list of str, and lines about what was left out.
+
+    Raises:
+        DataError: if the file cannot be read, or is empty.
     """
     if path is None:
         return [], ()
     lines = [clean(line) for line in read_lines(path)]
+    if not lines:
+        raise DataError(f"{path} is empty. Pass a file with one sentence per line.")
     texts = [line for line in lines if line and folded(line) not in held_out]
     return texts, unused(len(lines) - len(texts), f"lines of {path} that are empty or held out")
 
@@ -76,10 +94,11 @@ def translated_pairs(teacher, texts, folder, drop_worst=0.0):
     found = translations(teacher.translator, texts, path, teacher.path)
     worst = set()
     if drop_worst:
-        order = np.argsort(_per_token(teacher.translator, found), kind="stable")
+        order = np.argsort(_log_probs_per_token(teacher.translator, found), kind="stable")
         worst = set(order[: int(drop_worst * len(texts))].tolist())
     pairs = []
-    for index, (text, (translation, _)) in enumerate(zip(texts, found)):
+    for index, text in enumerate(texts):
+        translation, _ = found[index]
         translation = clean(translation)
         if translation and index not in worst:
             pairs.append((text, translation))
@@ -89,17 +108,18 @@ def translated_pairs(teacher, texts, folder, drop_worst=0.0):
     return pairs, unused(len(texts) - len(pairs), reason)
 
 
-def _per_token(translator, found):
+def _log_probs_per_token(translator, found):
     """The log-probability per token of each translation: its score without the length penalty.
 
-    Lengths are those of the text tokenized again. So it is approximate where the search chose other
-    tokens for the same text, and of translations that were cut off or put together from parts.
+    The translations are tokenized again to count their tokens. The result is approximate if the
+    search chose other tokens for the same text, or reached the maximum length. It is up to k times
+    too low for a translation that was joined from k parts, as the penalty was that of each part.
     """
     tokens = translator.target_tokenizer.encode([translation for translation, _ in found])
     lengths = np.array([len(ids) + 1 for ids in tokens])  # with the end token
     scores = np.array([score for _, score in found])
-    searched = lengths + len(translator.special_tokens.prefix)  # the lengths that search divides by
-    penalty = length_penalty(searched, translator.length_penalty, translator.length_offset)
+    searched_lengths = lengths + len(translator.special_tokens.prefix)  # search counts it, too
+    penalty = length_penalty(searched_lengths, translator.length_penalty, translator.length_offset)
     return scores * ops.convert_to_numpy(penalty) / lengths
 
 
@@ -111,31 +131,42 @@ def translations(translator, texts, path, name):
     Args:
         translator: `zoo.tasks.translator.Translator`.
         texts: list of str, each translated as a whole.
-        path: path of the file: lines of text, translation and score as a JSON list.
-        name: of the model, for the progress bar.
+        path: path of the file, each line of which is a JSON list: text, translation, score.
+        name: of the model, for messages.
 
     Returns:
         list of (translation, score).
+
+    Raises:
+        TaskError: if outputs of the model are NaN.
     """
     path = as_path(path)
-    with locked(path):
-        found = _stored(path)
-        missing = [text for text in dict.fromkeys(texts) if text not in found]
-        if not missing:
-            return [found[text] for text in texts]
-        print(f"Translating {len(missing):,} texts with {name}; translations: {path}")
-        progress = tqdm(total=len(missing), desc=name, unit="text", disable=None)
-        with open(path, "a", encoding="utf-8") as file, progress:
-            file.write("\n")  # ends a line that was cut off
-            for start in range(0, len(missing), _BLOCK):
-                block = missing[start : start + _BLOCK]
-                answers = translator.n_best(block, too_long=translator.long_texts)
-                for text, [answer] in zip(block, answers):
-                    found[text] = (answer.text, answer.score)
-                    file.write(f"{json.dumps([text, *found[text]], ensure_ascii=False)}\n")
-                file.flush()
-                progress.update(len(block))
+    found = _stored(path)
+    if not found.keys() >= set(texts):
+        with locked(path):
+            found = _stored(path)  # another process may have translated them meanwhile
+            missing = [text for text in dict.fromkeys(texts) if text not in found]
+            if missing:
+                print(f"Translating {len(missing):,} texts with {name}; translations: {path}")
+                found |= _translate(translator, missing, path, name)
     return [found[text] for text in texts]
+
+
+def _translate(translator, texts, path, name):
+    """Translates texts, and appends each block to a file: {text: (translation, score)}."""
+    found = {}
+    progress = tqdm(total=len(texts), desc=name, unit="text", disable=None)
+    with open(path, "a", encoding="utf-8") as file, progress:
+        file.write("\n")  # ends a line that was cut off
+        for start in range(0, len(texts), _BLOCK):
+            block = texts[start : start + _BLOCK]
+            answers = translator.n_best(block, too_long=translator.long_texts)
+            for text, [answer] in zip(block, answers):
+                found[text] = (answer.text, answer.score)
+                file.write(f"{json.dumps([text, *found[text]], ensure_ascii=False)}\n")
+            file.flush()
+            progress.update(len(block))
+    return found
 
 
 def _stored(path):

@@ -115,9 +115,9 @@ class Trainer(compat.TrainingModel):
             jit_compile: whether to compile with XLA. Of models of `zoo.models`, each kind of block
                 is compiled once, and on one device the update of the weights. Of others, it is on
                 one device the whole step, or the forward and backward pass if there are several
-                devices or the device also augments the images. "auto" compiles
-                on GPUs, other models only if all batches have the same shape but for the number of
-                rows: that takes seconds to minutes for each shape.
+                devices, or the device also augments the images or computes the logits of a teacher.
+                "auto" compiles on GPUs, other models only if all batches have the same shape but
+                for the number of rows: that takes seconds to minutes for each shape.
 
         Raises:
             UserError: if the losses have different reductions, or the optimizer overwrites weights
