@@ -336,7 +336,7 @@ def first_teacher(config, fingerprints):
     """Loads the teacher that the report compares with the student.
 
     Returns:
-        `Translator`; None if its folder was deleted, or has another model, since the start.
+        `Translator`; None if it was deleted or replaced during training.
     """
     path = config.teacher[0]
     try:
