@@ -59,10 +59,10 @@ def test_a_run_that_cannot_be_resumed_is_refused_before_data_are_read(tmp_path):
     RunFolder(tmp_path / "run", {**settings.stored(), "of the data": 1}).close()
     run = Run(settings)
     with pytest.raises(UserError, match="other settings:\n  of the data: 1, now 2\n"):
-        run.check_same({"of the data": 2})
+        run.check_same_settings({"of the data": 2})
     with pytest.raises(UserError, match="other settings:\n  seed: 3, now 4\nUse these"):
         Run(settings, seed=4)
-    Run(settings, seed=4, overwrite=True).check_same({"of the data": 2})
+    Run(settings, seed=4, overwrite=True).check_same_settings({"of the data": 2})
 
 
 def test_a_run_folder_guards_what_it_holds(tmp_path):

@@ -306,6 +306,31 @@ def test_the_recipe(teacher, tmp_path, capsys):
     assert len([*stored.parent.glob("*.jsonl")]) == 2
 
 
+@pytest.mark.ci
+def test_no_warning_where_validation_and_test_pairs_are_given(teacher, tmp_path, monkeypatch):
+    """No pairs are drawn, so it does not matter that the run of the teacher had another seed."""
+    monkeypatch.setattr(teacher, "settings", {"seed": 5})
+    teacher.save(tmp_path / "teacher")
+    files = {}
+    for name, count in (("", 200), ("valid_", 3), ("test_", 4)):
+        for side, word in (("source", "The cat sat"), ("target", "x")):
+            path = tmp_path / f"{name}{side}"
+            path.write_text("".join(f"{word} {name}{n}.\n" for n in range(count)))
+            files[name + side] = str(path)
+    config = dataclasses.replace(
+        translate.PHRASEBOOK,
+        dataset=None,
+        vocab_size=300,
+        teacher=(str(tmp_path / "teacher"),),
+        keep_references=True,
+        out=str(tmp_path / "run"),
+        **files,
+    )
+    data, _ = load_pairs(Run(config, name="student"), config.max_length)
+    assert data.seed is None
+    assert not any("may have been trained" in note for note in data.notes)
+
+
 def test_a_teacher_that_was_deleted_or_replaced_is_not_compared(teacher, tmp_path, capsys):
     config = translate.Config(tsv="x", teacher=(str(tmp_path / "run"),))
     assert translate.first_teacher(config, ["0"]) is None
@@ -365,6 +390,7 @@ def test_the_report_of_the_recipe(teacher, tmp_path, capsys):
     compared = metrics["distillation"]
     assert [*compared] == ["teacher", "student", "student in int8"]
     assert all(f"\n{name} " in printed for name in compared)
+    translate.main(dataclasses.replace(config, resume=True))  # with the same teacher
 
 
 @pytest.mark.ci

@@ -17,7 +17,7 @@ from zoo.training import distribution, state_file
 from zoo.training.accumulation import lacks_memory, parts_that_fit
 from zoo.training.callbacks import HistoryFile, LearningRateAndSpeed, Norms, history_rows
 from zoo.training.interruption import exit_on_sigterm
-from zoo.training.run_folder import RunFolder, check_folder, check_same
+from zoo.training.run_folder import RunFolder, check_folder, check_same_settings
 from zoo.training.settings import Precision, RunSettings
 from zoo.training.trainer import Trainer
 from zoo.training.training_state import TrainingState
@@ -74,19 +74,19 @@ class Run:
         self.settings = dataclasses.replace(settings, precision=precision)
         if self.is_chief:
             with distribution.tell_failure():
-                self.check_same(self.settings.stored())
+                self.check_same_settings(self.settings.stored())
         keras.utils.set_random_seed(self.settings.seed)
         keras.config.set_dtype_policy(precision)
 
-    def check_same(self, config):
+    def check_same_settings(self, config):
         """Raises `UserError` if a run is resumed for which some of the settings were others.
 
         `train` compares all of them; this is for those that are known before long work on the data.
         """
-        stored = None if self.settings.overwrite else stored_config(self.path)
+        stored = _config_to_resume(self.settings, self.path)
         if stored is not None:
             stored = {name: stored.get(name) for name in config}
-            check_same(self.path, stored, config, self.settings.MAY_CHANGE)
+            check_same_settings(self.path, stored, config, self.settings.MAY_CHANGE)
 
     @contextlib.contextmanager
     def scope(self):
@@ -304,6 +304,11 @@ class Run:
         )
 
 
+def _config_to_resume(settings, folder):
+    """The stored settings of the run in `folder`, which is resumed; None for a new run."""
+    return None if settings.overwrite else stored_config(folder)
+
+
 def _resolved_precision(settings, folder, strategy):
     """Returns the precision of a run, the same on all workers.
 
@@ -314,7 +319,7 @@ def _resolved_precision(settings, folder, strategy):
     names = typing.get_args(Precision)
     index = 0
     if distribution.is_chief(strategy):
-        stored = None if settings.overwrite else stored_config(folder)
+        stored = _config_to_resume(settings, folder)
         precision = faster_precision() if stored is None else stored.get("precision", "float32")
         index = names.index(precision)
     return names[distribution.from_chief(strategy, index)]

@@ -51,7 +51,7 @@ class RunFolder:
                 self._delete_content()
             stored = stored_config(self.path)  # of the run to resume
             if stored is not None:
-                check_same(self.path, stored, config, may_change)
+                check_same_settings(self.path, stored, config, may_change)
             command = " ".join([pathlib.Path(sys.executable).name, *sys.argv])
             about = {"command": command, **environment()}
             self.write_json("config.json", {"config": config, "environment": about})
@@ -105,7 +105,7 @@ class RunFolder:
         write_text(self.path / name, json.dumps(plain, indent=2) + "\n")
 
 
-def check_same(path, stored, config, may_change=()):
+def check_same_settings(path, stored, config, may_change=()):
     """Raises `UserError` if settings differ from the stored ones of the run in a directory.
 
     Args:

@@ -83,7 +83,7 @@ def _tokenized(run, root, max_length, tokenizers, special_tokens):
     }
     teachers = load_teachers(settings)
     fingerprints = [teacher.fingerprint for teacher in teachers]
-    run.check_same({"models of teachers": fingerprints or None})
+    run.check_same_settings({"models of teachers": fingerprints or None})
     key = {
         "version": corpus.VERSION,
         "data": _key(settings),
