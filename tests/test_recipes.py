@@ -230,7 +230,7 @@ def test_a_finished_run_is_kept(digits_run):
     with pytest.raises(UserError, match="not both"):
         vit_cifar10.main(dataclasses.replace(config, overwrite=True, resume=True))
     advice = f"vit_finetune.py .*--weights {folder} --out OTHER"
-    with pytest.raises(UserError, match=f"(?s)epochs: 2, now 3.*patience: None, now 1.*{advice}"):
+    with pytest.raises(UserError, match=f"(?s)patience: None, now 1.*epochs: 2, now 3.*{advice}"):
         vit_cifar10.main(dataclasses.replace(config, epochs=3, patience=1, resume=True))
     vit_cifar10.main(dataclasses.replace(config, resume=True))
     assert (folder / "model.keras").read_bytes() == before
