@@ -29,6 +29,7 @@ from keras import layers
 from zoo.data.image_batches import steps_per_epoch
 from zoo.data.images import sample
 from zoo.errors import UserError
+from zoo.layers import gelu
 from zoo.tasks.classifier import ImageClassifier
 from zoo.training.augmentation import Augmentation
 from zoo.training.image_run import load_images, loss_and_accuracy, train_classifier
@@ -121,7 +122,7 @@ def build_model(input_shape, num_classes, widths):
     images = keras.Input(input_shape)
     filters = 2 * (2 * 2 * input_shape[-1])  # each component of 2x2 pixels, with both signs
     x = layers.Conv2D(filters, 2, trainable=False, use_bias=False, name="whitening")(images)
-    x = layers.Activation("gelu")(x)
+    x = layers.Activation(gelu)(x)
     for width in widths:
         x = convolution(x, width, pool=True)
         x = convolution(x, width)
@@ -134,7 +135,7 @@ def convolution(x, width, pool=False):
     if pool:
         x = layers.MaxPooling2D()(x)
     x = layers.BatchNormalization(momentum=0.9)(x)
-    return layers.Activation("gelu")(x)
+    return layers.Activation(gelu)(x)
 
 
 def initialize_whitening(layer, images):
