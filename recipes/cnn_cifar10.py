@@ -6,8 +6,8 @@ data-efficient image transformers & distillation through attention", section 5.2
 docs/distillation.md). The stages of the network are those of Jordan 2024, "94% on CIFAR-10 in 3.29
 Seconds on a Single GPU", section 3, with Keras's initialization and global average pooling. Its
 first layer, which is not trained, whitens the patches of an image (Page 2018, "How to Train Your
-ResNet", part 8). Batch normalization uses the images of each device, and of each part with
-`--accumulation`, separately, so the weights depend on both.
+ResNet", part 8). Batch normalization uses the images of one device and, with `--accumulation`, of
+one part of them, so the trained weights depend on the numbers of devices and of parts.
 
     python recipes/cnn_cifar10.py --dataset digits               # built in, needs no network
     python recipes/cnn_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
@@ -59,7 +59,9 @@ class Config(ImageSettings):
     randaugment_magnitude: float = 0.5
     erase_probability: float = 0.0
 
-    NO_EFFECT = ImageSettings.NO_EFFECT - {"accumulation"}  # batch normalization sees a part
+    # Batch normalization uses the images of a part. Other devices also change the weights, as in
+    # recipes with dropout.
+    NO_EFFECT = ImageSettings.NO_EFFECT - {"accumulation"}
 
     def __post_init__(self):
         super().__post_init__()

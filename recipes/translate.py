@@ -359,7 +359,7 @@ def new_translator(config, run):
     if missing:
         raise UserError(f"Without --weights, a value is needed: {flags(*missing)}.")
     data, (source, target) = load_pairs(run, config.max_length)
-    keras.utils.set_random_seed(config.seed)  # whether or not teachers have just translated
+    keras.utils.set_random_seed(config.seed)  # translating may have drawn random numbers
     with run.scope():
         model = build_model(config, source.vocab_size, target.vocab_size)
     return Translator(model, source, target, config.beam_size, config.length_penalty), data

@@ -8,7 +8,7 @@ shorter; docs/vit_cifar10.md compares them and has the results.
     python recipes/vit_cifar10.py                                # CIFAR-10 by TensorFlow Datasets
     python recipes/vit_cifar10.py --data-dir ~/tensorflow_datasets
     python recipes/vit_cifar10.py --data-dir my_images --image-size 64   # train/<class>/*.jpg
-    python recipes/vit_cifar10.py --teacher runs/cnn_cifar10     # of cnn_cifar10.py, or published
+    python recipes/vit_cifar10.py --teacher runs/cnn_cifar10     # a run, or published weights
 
 On two CPU cores: 97 % of the digits in a minute and a half, 91.6 % of CIFAR-10 in two and a half
 hours.

@@ -108,7 +108,7 @@ def test_the_teacher_sees_images_in_its_own_size_normalization_and_order_of_clas
     expected = teacher.model(teacher.preprocessing.normalize(images)).numpy()
     classes, notes = matched_classes(["bird", "Cat"], teacher.class_names)
     assert notes == ()
-    found = distillation.logits_of(teacher, classes)(tf.constant(images))
+    found = distillation.teacher_function(teacher, classes)(tf.constant(images))
     np.testing.assert_array_equal(found, expected[:, [2, 0]])
 
 
@@ -126,7 +126,7 @@ def test_the_teacher_sees_images_of_another_size_as_it_reads_them(interpolation,
     """Reading rounds pixels to integers: logits from -1 to 1 may differ by one value, 2 / 255."""
     teacher = teacher_of_pixels((8, 8), interpolation)
     others = np.random.default_rng(0).integers(50, 200, (2, size, size, 3)).astype("uint8")
-    logits = distillation.logits_of(teacher, range(8 * 8 * 3))
+    logits = distillation.teacher_function(teacher, range(8 * 8 * 3))
     # XLA refuses operations of TensorFlow that only CPUs have, such as its bicubic resizing.
     found = tf.function(logits, jit_compile=True)(tf.constant(others))
     expected = teacher.model(teacher.preprocess(others))
@@ -137,7 +137,7 @@ def black_and_white_rows_for_the_teacher():
     teacher = teacher_of_pixels((12, 20), "bicubic")
     image = np.zeros((1, 6, 4, 3), "uint8")  # 2 times as high for the teacher, 5 times as wide
     image[:, 3:] = 255
-    found = distillation.logits_of(teacher, range(12 * 20 * 3))(tf.constant(image))
+    found = distillation.teacher_function(teacher, range(12 * 20 * 3))(tf.constant(image))
     return found.numpy().reshape(12, 20, 3)
 
 
@@ -183,6 +183,9 @@ def test_both_heads_in_training_only():
     both = model(images, training=True)
     assert both.shape == (2, 2, 3)
     np.testing.assert_allclose(np.mean(both, axis=1), mean, atol=1e-6)
+    pooled = model.pooled(model.encode(images, only_class_tokens=True))
+    np.testing.assert_allclose(both[:, 0], model.head(pooled[:, 0]), atol=1e-6)
+    np.testing.assert_allclose(both[:, 1], model.distillation_head(pooled[:, 1]), atol=1e-6)
     np.testing.assert_allclose(model(images), mean, atol=1e-6)
 
 

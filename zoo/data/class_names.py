@@ -27,7 +27,7 @@ def matched_classes(names, class_names, advice=""):
     """
     class_names = [str(name) for name in class_names]  # they may be numbers
     if list(names) == class_names:  # of which several may have the same name
-        return range(len(names)), ()
+        return list(range(len(names))), ()
     numbers = _numbers(names, class_names)
     missing = [name for name, number in zip(names, numbers) if number is None]
     if not missing:

@@ -81,7 +81,7 @@ class TextDataset(NamedTuple):
     Fields:
         train, valid, test: lists of (first, second), two str; `zoo.data.labeled_text.LabeledTexts`;
             or tokenized, `zoo.data.token_store.TokenExamples`.
-        notes: lines about rows that are not used.
+        notes: lines to print, such as about rows that are not used.
         class_names: of labeled texts, the name of each label.
         seed: the seed by which validation or test texts were drawn; None if all are given.
         teachers: of pairs that models have translated, the `task_fingerprint` of each model.
@@ -192,7 +192,7 @@ def _without_copies(train, held_out, given):
 
 
 def folded(text):
-    """A text in lower case with single spaces, to tell whether it is held out."""
+    """A text with folded case and single spaces, to tell whether it is held out."""
     return " ".join(text.casefold().split())
 
 

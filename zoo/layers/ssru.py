@@ -3,7 +3,8 @@
 Source: Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural Machine
 Translation", section 3.1.
 
-Axes: B batch, T tokens, K hypotheses of a sentence, E model width.
+Axes: B batch, N sequences (one for each sentence, or its chunks), T tokens, K hypotheses of a
+sentence, E model width.
 """
 
 from typing import Any, NamedTuple

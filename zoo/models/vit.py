@@ -123,9 +123,9 @@ class ViT(TransformerModel):
     `pooled_features`.
 
     Attributes:
-        separate_heads: whether training with a distillation head returns the logits of both heads
-            separately, for `zoo.training.distillation.DistillationLoss`. It may be set at any time,
-            and is not saved.
+        separate_heads: whether the output in training, with a distillation head, is that of both
+            heads, [B, 2, num_classes], for `zoo.training.distillation.DistillationLoss`. It may be
+            set at any time, and is not saved. False by default.
 
     Raises:
         ValueError: if arguments are inconsistent, or a name is unknown.

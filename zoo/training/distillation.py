@@ -54,8 +54,8 @@ def load_teacher(path, channels):
     return teacher
 
 
-def logits_of(teacher, classes):
-    """Returns the function from images to a teacher's logits of the student's classes.
+def teacher_function(teacher, classes):
+    """Returns a function from images to the logits of a teacher for the classes of its student.
 
     Args:
         teacher: result of `load_teacher`.
@@ -75,7 +75,7 @@ def logits_of(teacher, classes):
             # `tf.image.resize` has no GPU kernel for bicubic or antialiased resizing.
             images = ops.image.scale_and_translate(
                 images,
-                (images.shape[0], *teacher_size, images.shape[3]),
+                (1, *teacher_size, 1),  # the axes that are not in `spatial_dims` are kept
                 scale=[new / old for new, old in zip(teacher_size, student_size)],
                 translation=[0.0, 0.0],
                 spatial_dims=(1, 2),
@@ -96,7 +96,7 @@ def with_teacher(batches, teacher_logits):
 
     Args:
         batches: `zoo.data.worker_batches.WorkerBatches` of (images, labels [B, K], weights).
-        teacher_logits: function of images, such as that of `logits_of`, that returns [B, K].
+        teacher_logits: function of images that returns [B, K], such as that of `teacher_function`.
 
     Returns:
         `WorkerBatches` whose labels are float32 [B, 2, K], for `DistillationLoss`.
@@ -126,8 +126,8 @@ class DistillationLoss(keras.losses.Loss):
         weight: α, the weight of the distillation loss; from 0 to 1.
 
     Input:
-        y_true: [B, 2, K], the labels and the logits of the teacher, see `with_teacher`. Of labels
-            alone, [B, K], as in validation, `loss` is computed.
+        y_true: [B, 2, K], the labels and the logits of the teacher, see `with_teacher`. Or [B, K],
+            labels only, as in validation: then the result is `loss`.
         y_pred: logits [B, K]; or [B, 2, K] of two heads, the first of which learns from the labels,
             the second from the teacher.
 
@@ -195,13 +195,13 @@ def soft_loss(teacher_logits, student_logits, temperature):
     return divergence * temperature**2 / teacher.shape[-1]
 
 
-def student_accuracy(name="accuracy"):
+def student_accuracy():
     """Creates the accuracy of a student on the labels.
 
     Its inputs have the shapes of those of `DistillationLoss`. The prediction of two heads is the
     mean of their logits.
     """
-    return higher_is_better(keras.metrics.MeanMetricWrapper(_student_is_correct, name=name))
+    return higher_is_better(keras.metrics.MeanMetricWrapper(_student_is_correct, name="accuracy"))
 
 
 @keras.saving.register_keras_serializable("zoo")

@@ -18,8 +18,8 @@ from zoo.tasks.classifier import ImageClassifier
 from zoo.training.distillation import (
     DistillationLoss,
     load_teacher,
-    logits_of,
     student_accuracy,
+    teacher_function,
     with_teacher,
 )
 from zoo.training.fine_tuning import other_split
@@ -28,7 +28,7 @@ from zoo.training.report import finish_classifier
 from zoo.training.run_folder import fingerprint, task_fingerprint
 
 _VALIDATION_BATCH = 256  # images
-_OTHER_CLASSES = (
+_TEACHER_ADVICE = (
     "Pass --teacher a model that was trained on these classes, such as a run of "
     "recipes/vit_finetune.py."
 )
@@ -101,21 +101,23 @@ def train_classifier(
     has_whole_groups = replicas == 1 or settings.batch_size % (replicas * GROUP_SIZE) == 0
     on_device = augment is not None and has_gpu() and has_whole_groups
 
+    # 1. The teacher, if there is one.
     teacher = None
-    teacher_logits = None
+    notes = ()
     if settings.teacher:
         with run.scope():
             teacher = load_teacher(settings.teacher, preprocessing.channels)
         classes, notes = classes_of_teacher(settings.teacher, teacher, class_names)
-        teacher_logits = logits_of(teacher, classes)
-        data = data._replace(notes=data.notes + notes)
+        teacher_logits = teacher_function(teacher, classes)
         if isinstance(classifier.model, ViT):
             classifier.model.separate_heads = True
-    data = data._replace(notes=data.notes + _split_notes(settings, classifier, teacher, data.seed))
+    notes += _split_notes(settings, classifier, teacher, data.seed)
+    data = data._replace(notes=data.notes + notes)
     if run.is_chief:
         for note in data.notes:
             print(note)
 
+    # 2. The batches, and the report at the end.
     def batches(first_step):
         without_teacher = training_batches(
             data.train,
@@ -136,6 +138,7 @@ def train_classifier(
         trained = ImageClassifier(model, preprocessing, class_names, settings.problem)
         finish_classifier(folder, trained, data, restored=stops_early)
 
+    # 3. What must be the same when the run is resumed.
     identity = {
         "data": f"{len(data.train):,} images, classes {fingerprint(class_names)}",
         "preprocessing": preprocessing.to_dict(),
@@ -148,6 +151,8 @@ def train_classifier(
         identity["model of weights"] = fingerprint(classifier.model, classifier.description())
     if teacher is not None:
         identity["model of teacher"] = task_fingerprint(teacher)
+
+    # 4. Training.
     if stops_early:
         callbacks = [*callbacks, keras.callbacks.EarlyStopping(patience=settings.patience)]
     validated = data.test if data.valid is None else data.valid
@@ -179,7 +184,7 @@ def classes_of_teacher(path, teacher, class_names):
         DataError: if the teacher lacks a class, or has the same for several classes of the data.
     """
     try:
-        numbers, notes = matched_classes(class_names, teacher.class_names, _OTHER_CLASSES)
+        numbers, notes = matched_classes(class_names, teacher.class_names, _TEACHER_ADVICE)
         check_distinct(class_names, numbers)
     except DataError as error:
         raise DataError(f"--teacher {path}: {error}") from None
@@ -195,7 +200,7 @@ def check_distinct(class_names, numbers):
         if len(names) > 1:
             raise DataError(
                 f"The model has one class for {len(names)} classes of the data: "
-                f"{', '.join(names[:5])}. It cannot teach how they differ. {_OTHER_CLASSES}"
+                f"{', '.join(names[:5])}. It cannot teach how they differ. {_TEACHER_ADVICE}"
             )
 
 

@@ -1,4 +1,4 @@
-"""What a student of translation keeps of its teacher: scores, size and speed."""
+"""Compares a student of translation with its teacher: scores, size and speed."""
 
 import time
 

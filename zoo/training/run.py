@@ -79,9 +79,9 @@ class Run:
         keras.config.set_dtype_policy(precision)
 
     def check_same_settings(self, config):
-        """Raises `UserError` if a run is resumed for which some of the settings were others.
+        """Raises `UserError` if the run to resume was started with other values of these settings.
 
-        `train` compares all of them; this is for those that are known before long work on the data.
+        `train` compares all settings. Call this for some of them before long work on the data.
         """
         stored = _config_to_resume(self.settings, self.path)
         if stored is not None:

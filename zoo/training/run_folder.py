@@ -130,7 +130,7 @@ def check_same_settings(path, stored, config, may_change=()):
     )
     if is_finished:
         message += (
-            " The run is finished. To train an image classifier or a translator on, use "
+            " The run is finished. To continue training a classifier or a translator, use "
             f"recipes/vit_finetune.py or recipes/translate.py --weights {path} --out OTHER."
         )
     raise UserError(message)

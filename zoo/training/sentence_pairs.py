@@ -37,6 +37,11 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
 
     Returns:
         (data, tokenizers), see `zoo.data.tokenized_corpus.load_corpus`.
+
+    Raises:
+        UserError: if a model of `--teacher` cannot be used or is not that of the run to resume, or
+            a worker does not find the cache.
+        DataError: if the pairs cannot be read, or none are left.
     """
     settings = run.settings
     root = run.path.absolute().parent / ".cache" / "translate"
@@ -46,12 +51,12 @@ def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
             raise UserError(
                 f"--cache-dir {root} is in the run directory {run.path}. Choose another place."
             )
-    number = 0  # the name of the folder, which is hexadecimal
+    number = 0  # the name of the folder, which is hexadecimal: `from_chief` sends numbers only
     notes = ()
     if run.is_chief:
         folder, notes = _tokenized(run, root, max_length, tokenizers, special_tokens)
         number = int(folder.name, 16)
-        gc.collect()  # the teachers: layers of Keras refer to themselves
+        gc.collect()  # frees the teachers, whose layers are in reference cycles
     number = distribution.from_chief(run.strategy, number)  # the others wait for it
     folder = root / f"{number:010x}"
     if not folder.is_dir():
@@ -182,11 +187,12 @@ def with_teachers(text, settings, teachers, folder):
 def _split_notes(settings, teachers):
     """Lines about runs that may have been trained on pairs that are held out here."""
     notes = []
-    for path, translator, _, is_reverse in teachers:
-        if not is_reverse:
-            notes += other_split("--teacher", path, translator, settings, _SPLIT_SETTINGS)
+    for teacher in teachers:
+        translator = teacher.translator
+        if not teacher.is_reverse:
+            notes += other_split("--teacher", teacher.path, translator, settings, _SPLIT_SETTINGS)
         elif translator.settings is not None:
-            notes.append(_REVERSE_SPLIT.format(path))
+            notes.append(_REVERSE_SPLIT.format(teacher.path))
     return tuple(notes)
 
 

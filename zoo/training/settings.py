@@ -36,8 +36,9 @@ class Settings:
             created. None is always allowed.
         MAY_CHANGE: names of settings that may differ when a run is resumed.
         NO_EFFECT: names of settings that do not affect the trained weights, except for rounding.
-            They are not stored, and may differ when a run is resumed. With dropout, `strategy` and
-            `devices` do affect the weights, as each device drops other units.
+            They are not stored, and may differ when a run is resumed. `strategy` and `devices`
+            do affect the weights with dropout and with batch normalization, which differ between
+            devices.
     """
 
     embed_dim: int

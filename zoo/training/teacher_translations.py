@@ -52,16 +52,15 @@ def load_teachers(settings):
     Raises:
         UserError: if there is no such model, or it is not a translator.
     """
+
+    def load(flag, path, languages, is_reverse):
+        translator = load_translator(flag, path, languages)
+        return Teacher(path, translator, task_fingerprint(translator), is_reverse)
+
     languages = (settings.src_lang, settings.tgt_lang)
-    teachers = []
-    for path in settings.teacher:
-        translator = load_translator("--teacher", path, languages)
-        fingerprint = task_fingerprint(translator)
-        teachers.append(Teacher(path, translator, fingerprint, is_reverse=False))
+    teachers = [load("--teacher", path, languages, False) for path in settings.teacher]
     for path in settings.reverse_teacher:
-        translator = load_translator("--reverse-teacher", path, languages[::-1])
-        fingerprint = task_fingerprint(translator)
-        teachers.append(Teacher(path, translator, fingerprint, is_reverse=True))
+        teachers.append(load("--reverse-teacher", path, languages[::-1], True))
     return teachers
 
 
@@ -130,7 +129,8 @@ def translations(translator, texts, path, name):
 
     Args:
         translator: `zoo.tasks.translator.Translator`.
-        texts: list of str, each translated as a whole.
+        texts: list of str. They are not divided into sentences; one that is too long for the model
+            is translated as its `long_texts` says.
         path: path of the file, each line of which is a JSON list: text, translation, score.
         name: of the model, for messages.
 
