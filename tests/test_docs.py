@@ -16,6 +16,7 @@ import shlex
 import subprocess
 import sys
 
+import keras
 import matplotlib.image
 import numpy as np
 import pytest
@@ -100,6 +101,18 @@ def test_the_picture_of_the_rooms_is_the_one_that_its_program_draws(tmp_path):
     assert_same_picture(tmp_path / "architecture.png", DOCS / "images" / "architecture.png")
     rooms = {path.stem for path in (ROOT / "zoo").iterdir() if path.is_dir()} - {"__pycache__"}
     assert rooms <= set(program["ROOMS"])
+
+
+@pytest.mark.ci
+def test_the_script_with_a_teacher_trains_a_student(tmp_path, monkeypatch, same_policy):
+    *_, (code, _) = BLOCK.findall((DOCS / "distillation.md").read_text())
+    monkeypatch.chdir(tmp_path)
+    layers = [keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)]
+    keras.Sequential(layers).save("teacher.keras")
+    assert "epochs=10" in code
+    run(code.replace("epochs=10", "epochs=1"), {"__name__": "train"})
+    metrics = json.loads((tmp_path / "runs" / "student" / "metrics.json").read_text())
+    assert metrics["val_accuracy"] > 0.2  # by chance 0.1
 
 
 def test_the_picture_of_a_student_shows_its_report(tmp_path):
