@@ -43,7 +43,7 @@ from zoo.training.report import finish_translator
 from zoo.training.report_translation_scores import bleu_tokenizer
 from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint, task_fingerprint
-from zoo.training.sentence_pairs import load_pairs
+from zoo.training.sentence_pairs import identity_of_teachers, load_pairs
 from zoo.training.settings import (
     AMOUNT,
     COUNT,
@@ -447,7 +447,7 @@ def run_identity(config, translator, data):
             del description[name]
         result["model of weights"] = fingerprint(translator.model, description)
     if data.teachers:
-        result["models of teachers"] = data.teachers
+        result |= identity_of_teachers(config, data.teachers)
     return result
 
 

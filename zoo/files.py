@@ -72,8 +72,8 @@ def atomic(path):
         path: path of the file or of the new folder; its parent folder is created if needed.
 
     Raises:
-        WriteError: if the disk is full or read-only. The old content of `path` is kept, and what
-            was written is deleted.
+        WriteError: if the disk is full or read-only, or another file cannot be used in the context.
+            The old content of `path` is kept, and what was written is deleted.
     """
     path = as_path(path)
     partial = path.with_name(PARTIAL + path.name)
@@ -87,7 +87,11 @@ def atomic(path):
         with contextlib.suppress(OSError):  # not every file system can sync folders
             _sync(path.parent)
     except OSError as error:
-        raise WriteError(f"{path} cannot be written: {error.strerror or error}.") from error
+        reason = error.strerror or error
+        other = error.filename
+        if other is not None and not as_path(other).is_relative_to(partial):
+            raise WriteError(f"{other}: {reason}.") from error
+        raise WriteError(f"{path} cannot be written: {reason}.") from error
     finally:
         _remove(partial)
 

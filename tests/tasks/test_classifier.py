@@ -44,6 +44,50 @@ def folder(classifier, tmp_path_factory):
     return folder
 
 
+def keras_model(*last_layers):
+    layers = [keras.Input((8, 8, 3)), keras.layers.Conv2D(3, 3), *last_layers]
+    return keras.Sequential(layers)
+
+
+NO_LOGITS = {
+    "images": lambda: keras_model(),
+    "softmax": lambda: keras_model(
+        keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")
+    ),
+    "a layer of its own": lambda: keras_model(
+        keras.layers.GlobalAveragePooling2D(), keras.layers.Softmax()
+    ),
+    "sigmoid": lambda: keras_model(
+        keras.layers.GlobalAveragePooling2D(), keras.layers.Activation("sigmoid")
+    ),
+    "a dict": lambda: two_outputs(dict),
+    "a list": lambda: two_outputs(list),
+    "a tuple": lambda: two_outputs(tuple),
+}
+
+
+def two_outputs(kind):
+    images = keras.Input((8, 8, 3))
+    pooled = keras.layers.GlobalAveragePooling2D()(images)
+    outputs = [("a", keras.layers.Dense(3)(pooled)), ("b", keras.layers.Dense(3)(pooled))]
+    return keras.Model(images, dict(outputs) if kind is dict else kind(y for _, y in outputs))
+
+
+@pytest.mark.parametrize("outputs", NO_LOGITS)
+def test_keras_models_must_return_logits(outputs):
+    model = NO_LOGITS[outputs]()
+    with pytest.raises(TaskError, match="must return logits|returns probabilities, by its last"):
+        ImageClassifier(model, PREPROCESSING, ["ant", "bee", "cat"])
+
+
+def test_one_mean_for_all_channels():
+    one = ImagePreprocessing((8, 8), 3, mean=0.5, std=1 / 255)
+    assert one == ImagePreprocessing((8, 8), 3, mean=(0.5,), std=(1 / 255,))
+    assert ImagePreprocessing.from_dict(one.to_dict()) == one
+    with pytest.raises(ValueError, match="std must be one number"):
+        ImagePreprocessing((8, 8), 3, std=0)
+
+
 def test_preprocess_is_what_the_model_takes(classifier, folder):
     image = Image.open(folder / "images" / "0.png")
     inputs = classifier.preprocess([image, np.asarray(image), folder / "images" / "0.png"])

@@ -14,14 +14,15 @@ from tests.conftest import ROOT
 from tests.deploy.small_models import LINES, small_classifier, small_translator
 from tests.test_recipes import recipe
 from zoo.data.text_rows import TextDataset
-from zoo.errors import DataError, UserError
+from zoo.errors import DataError, TaskError, UserError
+from zoo.files import atomic
 from zoo.text.answers import ScoredText
 from zoo.training import report_distillation, sentence_pairs, teacher_translations
 from zoo.training.report_distillation import compared_with_teacher
 from zoo.training.report_translation_scores import translation_scores
 from zoo.training.run import Run
 from zoo.training.run_folder import RunFolder, task_fingerprint
-from zoo.training.sentence_pairs import load_pairs, with_teachers
+from zoo.training.sentence_pairs import identity_of_teachers, load_pairs, with_teachers
 from zoo.training.teacher_translations import Teacher, load_teachers, translations
 
 translate = recipe("translate")
@@ -63,7 +64,13 @@ def test_translations_are_stored_and_go_on_where_they_ended(teacher, tmp_path, m
     assert sorted(found) == sorted([*lines, f"{lines[2][:7]}\n"])
 
 
-@pytest.mark.parametrize("line", ['["c", "d', "null", '["c", "d"]', "\x00", "5"])
+NO_TRANSLATIONS = [
+    *('["c", "d', "null", '["c", "d"]', "\x00", "5", '["c", null, 0.5]', '["c", 5, 0.5]'),
+    *('["c", "d", NaN]', '["c", "d", "x"]', f'["c", "d", {10**400}]', "[" * 100_000),
+]
+
+
+@pytest.mark.parametrize("line", NO_TRANSLATIONS, ids=range(len(NO_TRANSLATIONS)))
 def test_a_damaged_line_is_translated_again(line, teacher, tmp_path):
     path = tmp_path / "stored"
     path.write_text(f'["a", "b", 0.5]\n{line}\n["e", "f", 0.5]\n{line}')
@@ -362,6 +369,44 @@ def test_a_run_with_another_teacher_is_refused_before_it_translates(teacher, tmp
         load_pairs(Run(config, name="student"), config.max_length)
     with pytest.raises(UserError, match="models of teachers: .'0'., now None"):
         load_pairs(Run(config, name="student", teacher=()), config.max_length)
+
+
+def test_other_text_or_another_direction_is_refused_before_it_is_translated(
+    teacher, tmp_path, monkeypatch
+):
+    teacher.save(tmp_path / "teacher")
+    (tmp_path / "more.txt").write_text("Good morning.\n")
+    config = dataclasses.replace(
+        translate.PHRASEBOOK,
+        teacher=(str(tmp_path / "teacher"),),
+        out=str(tmp_path / "run"),
+    )
+    identity = identity_of_teachers(config, [task_fingerprint(teacher)])
+    RunFolder(config.out, {**config.stored(), **identity}).close()
+    monkeypatch.setattr(sentence_pairs, "read_pairs", None)
+    text = {"monolingual": str(tmp_path / "more.txt")}
+    with pytest.raises(UserError, match="checksum of monolingual text: None, now '"):
+        load_pairs(Run(config, name="student", **text), config.max_length)
+    reverse = {"teacher": (), "reverse_teacher": config.teacher}
+    with pytest.raises(UserError, match="models of teachers: .*, now .'.*, reverse'.") as error:
+        load_pairs(Run(config, name="student", **reverse), config.max_length)
+    assert "monolingual" not in str(error.value)
+
+
+def test_files_of_translations_that_cannot_be_used_are_named(teacher, pairs_of, tmp_path):
+    """Not the folder of the pairs, which is written meanwhile."""
+    (tmp_path / "all.jsonl").mkdir()
+    with pytest.raises(UserError, match="all.jsonl: Is a directory"), atomic(tmp_path / "pairs"):
+        translations(teacher, SOURCES, tmp_path / "all.jsonl", "small")
+
+
+def test_a_teacher_without_results_is_named(teacher, tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise TaskError("There is no result")
+
+    monkeypatch.setattr(type(teacher), "n_best", fail)
+    with pytest.raises(TaskError, match="small: There is no result"):
+        translations(teacher, SOURCES, tmp_path / "stored", "small")
 
 
 @pytest.mark.slow

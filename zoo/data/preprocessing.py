@@ -45,8 +45,8 @@ class ImagePreprocessing:
 
     image_size: tuple[int, int]
     channels: int
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
+    mean: float | tuple[float, ...] = (0.0,)
+    std: float | tuple[float, ...] = (1.0,)
     resize: int | tuple[int, int] | None = None
     interpolation: str = "bilinear"
     antialias: bool = True
@@ -62,6 +62,9 @@ class ImagePreprocessing:
                 )
         for name in ("mean", "std"):
             values = getattr(self, name)
+            if isinstance(values, numbers.Real):
+                values = (values,)
+                object.__setattr__(self, name, values)  # the dataclass is frozen
             valid = all(isinstance(x, numbers.Real) and math.isfinite(x) for x in values)
             valid &= name == "mean" or 0 not in values
             valid &= not isinstance(values, (Set, Mapping))  # they have no order of channels

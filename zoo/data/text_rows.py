@@ -84,7 +84,8 @@ class TextDataset(NamedTuple):
         notes: lines to print, such as about rows that are not used.
         class_names: of labeled texts, the name of each label.
         seed: the seed by which validation or test texts were drawn; None if all are given.
-        teachers: of pairs that models have translated, the `task_fingerprint` of each model.
+        teachers: of pairs that models have translated, the `identity` of each model; see
+            `zoo.training.teacher_translations.Teacher`.
     """
 
     train: list

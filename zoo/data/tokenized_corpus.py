@@ -18,7 +18,7 @@ from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import normalize, train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
-VERSION = 12  # of the files, and of reading, dividing and encoding pairs
+VERSION = 13  # of the files, and of reading, dividing and encoding pairs
 _MAX_PAIRS = 2_000_000  # to train a tokenizer on: more take long and change little
 _BLOCK = 2000  # pairs to encode per call
 

@@ -178,7 +178,7 @@ class Classifier:
         super().check_model(model)
         num_classes = getattr(model, "num_classes", None)
         if num_classes is None:  # another Keras model
-            num_classes = model.compute_output_shape((None, *self.image_shape))[-1]
+            num_classes = _num_logits(model, self.image_shape)
         if num_classes != len(self.class_names):
             raise TaskError(
                 f"The model has {num_classes} classes. "
@@ -231,6 +231,25 @@ def _as_list(class_names):
     return [str(name) for name in class_names]  # they may be numbers
 
 
+def _num_logits(model, image_shape):
+    """The number of logits of a Keras model of images; `TaskError` if it returns others."""
+    shape = model.compute_output_shape((None, *image_shape))
+    is_matrix = isinstance(shape, tuple) and len(shape) == 2 and not isinstance(shape[0], tuple)
+    if not is_matrix:
+        raise TaskError(f"The model must return logits [B, classes]. It returns: {shape}.")
+    if hasattr(model, "outputs"):  # a functional or sequential model, whose last layer is known
+        last = model.layers[-1]
+        function = getattr(last, "activation", None)
+        to_probabilities = (keras.activations.softmax, keras.activations.sigmoid)
+        if isinstance(last, keras.layers.Softmax) or function in to_probabilities:
+            raise TaskError(
+                f"The model returns probabilities, by its last layer {last.name}. Logits are "
+                "needed: create the layer without activation, or a model of keras.applications "
+                "with classifier_activation=None."
+            )
+    return shape[1]
+
+
 class ImageClassifier(Classifier, ImageTask):
     """Classifies images with a Keras model, its preprocessing and its class names.
 
@@ -245,8 +264,8 @@ class ImageClassifier(Classifier, ImageTask):
     Model and problem can be assigned later.
 
     Raises:
-        TaskError: if the class names are not a list with a name for each logit, or `problem` is
-            unknown.
+        TaskError: if the class names are not a list with a name for each logit, the model returns
+            probabilities, or `problem` is unknown.
     """
 
     description_file = "classifier.json"

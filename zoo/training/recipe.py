@@ -22,6 +22,7 @@ except UserError as error:
     sys.exit(2)
 
 from zoo.training.distribution import tell_failure  # noqa: E402
+from zoo.training.settings import flags  # noqa: E402
 
 _DISK = ("No space left on device", "Disk quota exceeded", "Read-only file system")
 
@@ -71,19 +72,23 @@ def parse(arguments, config_class, presets, description, selector="dataset"):
 
     # Which defaults --help shows depends on the selector and on the flags among the presets.
     selecting = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    flags = [key for key in presets if key.startswith("--")]
-    for flag in flags:
+    flag_presets = [key for key in presets if key.startswith("--")]
+    for flag in flag_presets:
         selecting.add_argument(flag, dest=flag)
     selecting.add_argument(
         f"--{selector}", dest=selector, default=getattr(config_class(), selector)
     )
     given, _ = selecting.parse_known_args(arguments)
     key = getattr(given, selector)
-    for flag in flags:
+    for flag in flag_presets:
         if getattr(given, flag) is not None:
             key = flag
     default = presets.get(key, config_class())
     config = tyro.cli(config_class, args=arguments, default=default, description=description)
     names = [text[2:].partition("=")[0] for text in arguments if text.startswith("--")]
-    config.check_flags({name.replace("-", "_") for name in names})
+    names = [name.replace("-", "_") for name in names]
+    for name in names:
+        if names.count(name) > 1 and isinstance(getattr(config, name, None), tuple):
+            raise UserError(f"{flags(name)} is given twice. Pass it once, with all its values.")
+    config.check_flags(set(names))
     return config

@@ -2,10 +2,11 @@
 
 import gc
 import pathlib
+import zlib
 
 from zoo.data import parallel_text
 from zoo.data import tokenized_corpus as corpus
-from zoo.data.text_rows import folded, unused
+from zoo.data.text_rows import folded, read_lines, unused
 from zoo.data.token_store import cached_folder, file_key
 from zoo.errors import UserError
 from zoo.text.saved_tokenizers import checksum
@@ -87,8 +88,11 @@ def _tokenized(run, root, max_length, tokenizers, special_tokens):
         "vocabulary": settings.vocabulary,
     }
     teachers = load_teachers(settings)
-    fingerprints = [teacher.fingerprint for teacher in teachers]
-    run.check_same_settings({"models of teachers": fingerprints or None})
+    if teachers:
+        identity = identity_of_teachers(settings, [teacher.identity for teacher in teachers])
+        run.check_same_settings(identity)
+    else:
+        run.check_same_settings({"models of teachers": None})
     key = {
         "version": corpus.VERSION,
         "data": _key(settings),
@@ -112,6 +116,33 @@ def _tokenized(run, root, max_length, tokenizers, special_tokens):
     folder, was_there = cached_folder(root, key, write)
     print(f"Sentence pairs, tokenized {'by an earlier run' if was_there else 'now'}: {folder}")
     return folder, _split_notes(settings, teachers)
+
+
+def identity_of_teachers(settings, teachers):
+    """What translated pairs depend on, besides the given pairs; the same when a run is resumed.
+
+    Args:
+        settings: those of recipes/translate.py.
+        teachers: the `identity` of each `zoo.training.teacher_translations.Teacher`.
+
+    Returns:
+        dict, see `identity` of `zoo.training.run.Run.train`.
+    """
+    return {
+        "models of teachers": teachers,
+        "checksum of monolingual text": _checksum(settings.monolingual),
+        "checksum of monolingual target text": _checksum(settings.monolingual_target),
+    }
+
+
+def _checksum(path):
+    """A checksum of the lines of a file; None for no path."""
+    if path is None:
+        return None
+    result = 0
+    for line in read_lines(path):
+        result = zlib.crc32(line.encode(), result)
+    return f"{result:08x}"
 
 
 def _key(settings):
@@ -180,7 +211,7 @@ def with_teachers(text, settings, teachers, folder):
     return text._replace(
         train=[*dict.fromkeys(pairs)],
         notes=notes,
-        teachers=tuple(teacher.fingerprint for teacher in teachers),
+        teachers=tuple(teacher.identity for teacher in teachers),
     )
 
 

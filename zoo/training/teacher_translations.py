@@ -7,6 +7,7 @@ Diversification", for several models of both directions.
 
 import contextlib
 import json
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from tqdm import tqdm
 
 from zoo.data.text_rows import clean, folded, read_lines, unused
 from zoo.decoding.hypotheses import length_penalty
-from zoo.errors import DataError
+from zoo.errors import DataError, TaskError
 from zoo.files import as_path, locked
 from zoo.tasks.translator import Translator
 from zoo.training.fine_tuning import load_translator
@@ -38,6 +39,11 @@ class Teacher(NamedTuple):
     translator: Translator
     fingerprint: str
     is_reverse: bool
+
+    @property
+    def identity(self):
+        """What a run recognizes it by: the fingerprint, and the direction if it is reversed."""
+        return f"{self.fingerprint}, reverse" if self.is_reverse else self.fingerprint
 
 
 def load_teachers(settings):
@@ -160,7 +166,10 @@ def _translate(translator, texts, path, name):
         file.write("\n")  # ends a line that was cut off
         for start in range(0, len(texts), _BLOCK):
             block = texts[start : start + _BLOCK]
-            answers = translator.n_best(block, too_long=translator.long_texts)
+            try:
+                answers = translator.n_best(block, too_long=translator.long_texts)
+            except TaskError as error:
+                raise TaskError(f"{name}: {error}") from None
             for text, [answer] in zip(block, answers):
                 found[text] = (answer.text, answer.score)
                 file.write(f"{json.dumps([text, *found[text]], ensure_ascii=False)}\n")
@@ -174,7 +183,8 @@ def _stored(path):
     found = {}
     lines = path.read_bytes().splitlines() if path.is_file() else ()
     for line in lines:
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError, RecursionError):
             text, translation, score = json.loads(line)
-            found[text] = (translation, float(score))
+            if isinstance(text, str) and isinstance(translation, str) and math.isfinite(score):
+                found[text] = (translation, float(score))
     return found
