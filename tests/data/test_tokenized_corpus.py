@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from zoo.data.tokenized_corpus import encode_pairs
+from zoo.data.text_rows import TextDataset
+from zoo.data.tokenized_corpus import encode_pairs, load_corpus, train_tokenizers, write_corpus
 from zoo.decoding import SpecialTokens
 from zoo.errors import DataError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
+from zoo.text.special_tokens import SPECIAL_TOKENS
 
 
 class Letters:
@@ -96,3 +98,25 @@ def test_nothing_to_encode():
         DataError, match="train split has 2 sentence pairs, none of at most 3 tokens"
     ):
         encode([("abc", "a"), ("a", "abc")], max_length=3)
+
+
+def test_a_damaged_folder_is_named(tmp_path):
+    pairs = [(f"the number {number}", f"el número {number}") for number in range(40)]
+    text = TextDataset(train=pairs[:30], valid=pairs[30:35], test=pairs[35:], notes=())
+    tokenizers = train_tokenizers(text, "bpe", 300, "identity", "identity", "joint")
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    write_corpus(folder, text, tokenizers, 128, SPECIAL_TOKENS)
+    data, _ = load_corpus(folder, SPECIAL_TOKENS)
+    assert data.test == pairs[35:]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) >= 7
+    for path in files:
+        content = path.read_bytes()
+        path.unlink()
+        with pytest.raises(DataError, match="corpus is damaged: .* Delete it"):
+            load_corpus(folder, SPECIAL_TOKENS)
+        path.write_bytes(content[: len(content) // 2])
+        with pytest.raises(DataError, match="corpus is damaged: .* Delete it"):
+            load_corpus(folder, SPECIAL_TOKENS)
+        path.write_bytes(content)

@@ -129,17 +129,26 @@ def load_corpus(folder, special):
     Returns:
         `TextDataset`, whose training and validation pairs are `EncodedPairs`; and the tokenizers,
         (source, target).
+
+    Raises:
+        DataError: if a file is missing or damaged.
     """
-    texts = json.loads((folder / "texts.json").read_text())
-    data = TextDataset(
-        train=EncodedPairs(Sequences.load(folder / "train"), special),
-        valid=EncodedPairs(Sequences.load(folder / "valid"), special),
-        test=[(source, target) for source, target in texts["test"]],
-        notes=tuple(texts["notes"]),
-        seed=texts["seed"],
-        teachers=tuple(texts["teachers"]),
-    )
-    return data, (load_tokenizer(folder, "source"), load_tokenizer(folder, "target"))
+    try:
+        texts = json.loads((folder / "texts.json").read_text())
+        data = TextDataset(
+            train=EncodedPairs(Sequences.load(folder / "train"), special),
+            valid=EncodedPairs(Sequences.load(folder / "valid"), special),
+            test=[(source, target) for source, target in texts["test"]],
+            notes=tuple(texts["notes"]),
+            seed=texts["seed"],
+            teachers=tuple(texts["teachers"]),
+        )
+        tokenizers = (load_tokenizer(folder, "source"), load_tokenizer(folder, "target"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{folder} is damaged: {error}. Delete it, and run the command again."
+        ) from None
+    return data, tokenizers
 
 
 def train_tokenizers(text, tokenizer, vocab_size, normalization, target_normalization, vocabulary):
