@@ -43,7 +43,7 @@ from zoo.training.report import finish_translator
 from zoo.training.report_translation_scores import bleu_tokenizer
 from zoo.training.run import Run
 from zoo.training.run_folder import fingerprint, task_fingerprint
-from zoo.training.sentence_pairs import identity_of_teachers, load_pairs
+from zoo.training.sentence_pairs import load_pairs
 from zoo.training.settings import (
     AMOUNT,
     COUNT,
@@ -311,7 +311,9 @@ def main(config):
     def finish(folder, trained):
         translator.model = trained  # on one device
         last_epochs.average(trained)  # before the report, which tests and saves these weights
-        teacher = first_teacher(config, data.teachers) if config.teacher else None
+        teacher = None
+        if config.teacher:
+            teacher = first_teacher(config, data.teachers["models of teachers"])
         finish_translator(folder, translator, data, bleu_tokenize, teacher)
         last_epochs.remove()
 
@@ -447,7 +449,7 @@ def run_identity(config, translator, data):
             del description[name]
         result["model of weights"] = fingerprint(translator.model, description)
     if data.teachers:
-        result |= identity_of_teachers(config, data.teachers)
+        result |= data.teachers
     return result
 
 

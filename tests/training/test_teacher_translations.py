@@ -381,7 +381,7 @@ def test_other_text_or_another_direction_is_refused_before_it_is_translated(
         teacher=(str(tmp_path / "teacher"),),
         out=str(tmp_path / "run"),
     )
-    identity = identity_of_teachers(config, [task_fingerprint(teacher)])
+    identity = identity_of_teachers(config, load_teachers(config))
     RunFolder(config.out, {**config.stored(), **identity}).close()
     monkeypatch.setattr(sentence_pairs, "read_pairs", None)
     text = {"monolingual": str(tmp_path / "more.txt")}

@@ -84,8 +84,8 @@ class TextDataset(NamedTuple):
         notes: lines to print, such as about rows that are not used.
         class_names: of labeled texts, the name of each label.
         seed: the seed by which validation or test texts were drawn; None if all are given.
-        teachers: of pairs that models have translated, the `identity` of each model; see
-            `zoo.training.teacher_translations.Teacher`.
+        teachers: of pairs that models have translated, what they depend on; see
+            `zoo.training.sentence_pairs.identity_of_teachers`. None of others.
     """
 
     train: list
@@ -94,7 +94,7 @@ class TextDataset(NamedTuple):
     notes: tuple[str, ...]
     class_names: tuple[str, ...] | list[str] = ()
     seed: int | None = None
-    teachers: tuple[str, ...] = ()
+    teachers: dict | None = None
 
 
 def divided(name, share, seed, rows, valid=None, test=None, apart=False, class_of=None):

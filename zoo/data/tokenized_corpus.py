@@ -141,7 +141,7 @@ def load_corpus(folder, special):
             test=[(source, target) for source, target in texts["test"]],
             notes=tuple(texts["notes"]),
             seed=texts["seed"],
-            teachers=tuple(texts["teachers"]),
+            teachers=texts["teachers"],
         )
         tokenizers = (load_tokenizer(folder, "source"), load_tokenizer(folder, "target"))
     except (OSError, ValueError) as error:

@@ -88,11 +88,7 @@ def _tokenized(run, root, max_length, tokenizers, special_tokens):
         "vocabulary": settings.vocabulary,
     }
     teachers = load_teachers(settings)
-    if teachers:
-        identity = identity_of_teachers(settings, [teacher.identity for teacher in teachers])
-        run.check_same_settings(identity)
-    else:
-        run.check_same_settings({"models of teachers": None})
+    run.check_same_settings(identity_of_teachers(settings, teachers))
     key = {
         "version": corpus.VERSION,
         "data": _key(settings),
@@ -123,13 +119,13 @@ def identity_of_teachers(settings, teachers):
 
     Args:
         settings: those of recipes/translate.py.
-        teachers: the `identity` of each `zoo.training.teacher_translations.Teacher`.
+        teachers: list of `zoo.training.teacher_translations.Teacher`.
 
     Returns:
         dict, see `identity` of `zoo.training.run.Run.train`.
     """
     return {
-        "models of teachers": teachers,
+        "models of teachers": [teacher.identity for teacher in teachers] or None,
         "checksum of monolingual text": _checksum(settings.monolingual),
         "checksum of monolingual target text": _checksum(settings.monolingual_target),
     }
@@ -211,7 +207,7 @@ def with_teachers(text, settings, teachers, folder):
     return text._replace(
         train=[*dict.fromkeys(pairs)],
         notes=notes,
-        teachers=tuple(teacher.identity for teacher in teachers),
+        teachers=identity_of_teachers(settings, teachers),
     )
 
 
