@@ -401,11 +401,6 @@ class ImageSettings(RunSettings):
         """Raises `UserError` unless a recipe's setting `distillation_token` fits the others."""
         if self.distillation_token and not (self.teacher and self.pool == "cls"):
             raise UserError("--distillation-token needs --teacher, and --pool cls.")
-        if self.distillation_token and self.distillation_weight in (0, 1):
-            raise UserError(
-                "With --distillation-token, --distillation-weight must be above 0 and below 1, so "
-                f"that both heads are trained. Received: {self.distillation_weight}."
-            )
 
     @property
     def is_folder(self):
