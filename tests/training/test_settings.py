@@ -64,12 +64,15 @@ def test_a_model_that_a_run_reads_is_not_deleted(name, flag, tmp_path):
     published.check_not_read(pathlib.Path.cwd())
 
 
-def test_a_flag_with_several_values_is_passed_once():
+def test_a_flag_with_several_names_is_passed_once():
     def config_of(arguments):
         return parse(arguments.split(), recipe("translate").Config, {}, "")
 
     assert config_of("--tsv x --teacher a b").teacher == ("a", "b")
     assert config_of("--tsv x --epochs 1 --epochs 2").epochs == 2  # as of other programs
+    numbers = "--patch-dropout 0.5 0.2 --patch-dropout 0".split()
+    several = parse(numbers, recipe("vit_cifar10").Config, {}, "")
+    assert several.patch_dropout == (0.0,)
     with pytest.raises(UserError, match="--reverse-teacher is given twice. Pass it once, with"):
         config_of("--tsv x --reverse-teacher a --reverse-teacher=b")
 

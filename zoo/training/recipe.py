@@ -88,7 +88,9 @@ def parse(arguments, config_class, presets, description, selector="dataset"):
     names = [text[2:].partition("=")[0] for text in arguments if text.startswith("--")]
     names = [name.replace("-", "_") for name in names]
     for name in names:
-        if names.count(name) > 1 and isinstance(getattr(config, name, None), tuple):
+        value = getattr(config, name, None)
+        has_names = isinstance(value, tuple) and any(isinstance(one, str) for one in value)
+        if has_names and names.count(name) > 1:  # of files or models, all of which may be meant
             raise UserError(f"{flags(name)} is given twice. Pass it once, with all its values.")
     config.check_flags(set(names))
     return config
