@@ -88,9 +88,10 @@ def atomic(path):
             _sync(path.parent)
     except OSError as error:
         reason = error.strerror or error
-        other = error.filename
-        if other is not None and not as_path(other).is_relative_to(partial):
-            raise WriteError(f"{other}: {reason}.") from error
+        failed = as_path(error.filename or partial)
+        is_own = failed.is_relative_to(partial) or path.is_relative_to(failed)
+        if not is_own:
+            raise WriteError(f"{failed}: {reason}.") from error
         raise WriteError(f"{path} cannot be written: {reason}.") from error
     finally:
         _remove(partial)

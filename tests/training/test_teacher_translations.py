@@ -65,8 +65,17 @@ def test_translations_are_stored_and_go_on_where_they_ended(teacher, tmp_path, m
 
 
 NO_TRANSLATIONS = [
-    *('["c", "d', "null", '["c", "d"]', "\x00", "5", '["c", null, 0.5]', '["c", 5, 0.5]'),
-    *('["c", "d", NaN]', '["c", "d", "x"]', f'["c", "d", {10**400}]', "[" * 100_000),
+    '["c", "d',
+    "null",
+    '["c", "d"]',
+    "\x00",
+    "5",
+    '["c", null, 0.5]',
+    '["c", 5, 0.5]',
+    '["c", "d", NaN]',
+    '["c", "d", "x"]',
+    f'["c", "d", {10**400}]',
+    "[" * 100_000,
 ]
 
 
@@ -398,6 +407,13 @@ def test_files_of_translations_that_cannot_be_used_are_named(teacher, pairs_of, 
     (tmp_path / "all.jsonl").mkdir()
     with pytest.raises(UserError, match="all.jsonl: Is a directory"), atomic(tmp_path / "pairs"):
         translations(teacher, SOURCES, tmp_path / "all.jsonl", "small")
+
+
+def test_a_path_whose_folder_cannot_be_made_is_named_as_a_whole(tmp_path):
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "a" / "b"
+    with pytest.raises(UserError, match="file/a/b cannot be written: "), atomic(path):
+        pass
 
 
 def test_a_teacher_without_results_is_named(teacher, tmp_path, monkeypatch):
