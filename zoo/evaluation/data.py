@@ -26,8 +26,7 @@ from zoo.data.tables import read_table
 from zoo.data.text_rows import clean, cleaned, read_lines, unused
 from zoo.data.tfds_data import tfds_images
 from zoo.errors import DataError, needed
-from zoo.training.image_run import checksum_of_table
-from zoo.training.run_folder import fingerprint
+from zoo.training.run_folder import checksum_of_lines, fingerprint
 
 _TEST_SET = "sacrebleu:"
 _CHANGED_IMAGES = "The model may have been trained on some of these images: {} has changed."
@@ -158,7 +157,7 @@ def _is_table(path):
 def _table_of_images(folder, path, settings, problem):
     """The images of a table; of that of a run, those that it held out."""
     seed = None
-    if settings.get("checksum of labels") == checksum_of_table(path):
+    if settings.get("checksum of labels") == checksum_of_lines(path):
         seed = settings["seed"]
     source = image_table(folder, path, problem, seed)
     notes = source.notes

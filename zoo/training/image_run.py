@@ -9,7 +9,6 @@ from zoo.data.image_batches import GROUP_SIZE, evaluation_batches, training_batc
 from zoo.data.image_folder import image_folder
 from zoo.data.image_table import image_table
 from zoo.data.images import digits, unreadable_images_named
-from zoo.data.text_rows import read_lines
 from zoo.data.tfds_data import tfds_images
 from zoo.errors import DataError
 from zoo.hardware import has_gpu
@@ -25,7 +24,7 @@ from zoo.training.distillation import (
 from zoo.training.fine_tuning import other_split
 from zoo.training.losses import ClassWeighted, balanced_class_weights, several_labels
 from zoo.training.report import finish_classifier
-from zoo.training.run_folder import fingerprint, task_fingerprint
+from zoo.training.run_folder import checksum_of_lines, fingerprint, task_fingerprint
 
 _VALIDATION_BATCH = 256  # images
 _TEACHER_ADVICE = (
@@ -146,7 +145,7 @@ def train_classifier(
     if data.valid is not None:
         identity["validation images"] = fingerprint(data.valid.numbers.tolist())
     if settings.labels is not None:
-        identity["checksum of labels"] = checksum_of_table(settings.labels)
+        identity["checksum of labels"] = checksum_of_lines(settings.labels)
     if hasattr(settings, "weights"):
         identity["model of weights"] = fingerprint(classifier.model, classifier.description())
     if teacher is not None:
@@ -202,11 +201,6 @@ def check_distinct(class_names, numbers):
                 f"The model has one class for {len(names)} classes of the data: "
                 f"{', '.join(names[:5])}. It cannot teach how they differ. {_TEACHER_ADVICE}"
             )
-
-
-def checksum_of_table(path):
-    """A checksum of the lines of a table of labels, by which a run recognizes it."""
-    return fingerprint(*read_lines(path))
 
 
 def _split_notes(settings, classifier, teacher, seed):

@@ -11,6 +11,7 @@ import zlib
 
 from keras import ops
 
+from zoo.data.text_rows import read_lines
 from zoo.errors import UserError
 from zoo.files import PARTIAL, check_utf8, stored_config, write_text
 from zoo.hardware import environment
@@ -165,6 +166,11 @@ def fingerprint(*values):
     """
     text = json.dumps(values, sort_keys=True, default=_architecture)
     return f"{zlib.crc32(text.encode()):08x}"
+
+
+def checksum_of_lines(path):
+    """Returns a checksum of the lines of a text file, by which a run recognizes it."""
+    return fingerprint(*read_lines(path))
 
 
 def task_fingerprint(task):

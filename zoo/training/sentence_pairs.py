@@ -2,17 +2,17 @@
 
 import gc
 import pathlib
-import zlib
 
 from zoo.data import parallel_text
 from zoo.data import tokenized_corpus as corpus
-from zoo.data.text_rows import folded, read_lines, unused
+from zoo.data.text_rows import folded, unused
 from zoo.data.token_store import cached_folder, file_key
 from zoo.errors import UserError
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
 from zoo.training.fine_tuning import other_split
+from zoo.training.run_folder import checksum_of_lines
 from zoo.training.teacher_translations import (
     load_teachers,
     read_monolingual,
@@ -88,11 +88,12 @@ def _tokenized(run, root, max_length, tokenizers, special_tokens):
         "vocabulary": settings.vocabulary,
     }
     teachers = load_teachers(settings)
-    run.check_same_settings(identity_of_teachers(settings, teachers))
+    identity = identity_of_teachers(settings, teachers)
+    run.check_same_settings(identity)
     key = {
         "version": corpus.VERSION,
         "data": _key(settings),
-        "teachers": [(teacher.fingerprint, teacher.is_reverse) for teacher in teachers],
+        "teachers": identity["models of teachers"],
         "keep references": settings.keep_references,
         "drop worst": settings.drop_worst,
         "tokenizers": trained_with if tokenizers is None else checksum(*tokenizers),
@@ -104,6 +105,7 @@ def _tokenized(run, root, max_length, tokenizers, special_tokens):
         text = read_pairs(settings)
         if teachers:
             text = with_teachers(text, settings, teachers, root / "teacher")
+            text = text._replace(teachers=identity)
         own = tokenizers
         if own is None:
             own = corpus.train_tokenizers(text, **trained_with)
@@ -124,21 +126,13 @@ def identity_of_teachers(settings, teachers):
     Returns:
         dict, see `identity` of `zoo.training.run.Run.train`.
     """
+    source = settings.monolingual
+    target = settings.monolingual_target
     return {
         "models of teachers": [teacher.identity for teacher in teachers] or None,
-        "checksum of monolingual text": _checksum(settings.monolingual),
-        "checksum of monolingual target text": _checksum(settings.monolingual_target),
+        "checksum of monolingual text": source and checksum_of_lines(source),
+        "checksum of monolingual target text": target and checksum_of_lines(target),
     }
-
-
-def _checksum(path):
-    """A checksum of the lines of a file; None for no path."""
-    if path is None:
-        return None
-    result = 0
-    for line in read_lines(path):
-        result = zlib.crc32(line.encode(), result)
-    return f"{result:08x}"
 
 
 def _key(settings):
@@ -204,11 +198,7 @@ def with_teachers(text, settings, teachers, folder):
         pairs += text.train
     if not pairs:
         raise UserError(f"The teachers leave no training pairs. {' '.join(notes)}")
-    return text._replace(
-        train=[*dict.fromkeys(pairs)],
-        notes=notes,
-        teachers=identity_of_teachers(settings, teachers),
-    )
+    return text._replace(train=[*dict.fromkeys(pairs)], notes=notes)
 
 
 def _split_notes(settings, teachers):
