@@ -225,7 +225,14 @@ SETTINGS_OF_TASKS = (
 
 @only_tensorflow
 @pytest.mark.ci
-@pytest.mark.parametrize("setting", SETTINGS_OF_TASKS, ids=lambda setting: setting[0])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param(setting, marks=pytest.mark.slow if setting[0] == "float64" else ())
+        for setting in SETTINGS_OF_TASKS
+    ],
+    ids=lambda setting: setting[0],
+)
 def test_loaded_runs_answer_the_same(saved, setting):
     folder, expected = saved
     with changed(setting):

@@ -66,9 +66,8 @@ def classifier():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", ["a[1]\\b*?", "50%{x},ñ 🙂"])
-def test_models_and_exports_in_folders_of_any_name(tmp_path, name, classifier, capsys):
-    folder = tmp_path / name
+def test_models_and_exports_in_folders_of_any_name(tmp_path, classifier, capsys):
+    folder = tmp_path / "a[1]\\b*?" / "50%{x},ñ 🙂"
     image = random_images(classifier, 1)
     classifier.save(folder / "run")
     saved = zoo.load(folder / "run")
