@@ -59,12 +59,17 @@ class Config(ImageSettings):
     randaugment_magnitude: float = 0.5
     erase_probability: float = 0.0
 
-    # Batch normalization uses the images of a part. Other devices also change the weights, as in
-    # recipes with dropout.
+    # Batch normalization uses the images of one part, so the weights depend on the number of parts.
+    # They also depend on the number of devices, which may change, as in recipes with dropout.
     NO_EFFECT = ImageSettings.NO_EFFECT - {"accumulation"}
 
     def __post_init__(self):
         super().__post_init__()
+        if self.accumulation == "auto":
+            raise UserError(
+                "--accumulation must be a number, as the weights depend on it with batch "
+                "normalization. Received: auto."
+            )
         if not self.widths or min(self.widths) < 1:
             raise UserError(
                 f"--widths must be one or more numbers, at least 1. Received: {self.widths}."

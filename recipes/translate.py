@@ -33,7 +33,6 @@ from zoo.data import token_batches
 from zoo.errors import UserError
 from zoo.tasks.generation import MAX_BEAM_SIZE
 from zoo.tasks.translator import Translator
-from zoo.text.layout import has_letter
 from zoo.text.saved_tokenizers import checksum
 from zoo.training.callbacks import AverageCheckpoints
 from zoo.training.fine_tuning import load_translator, other_split, pretrained_translator
@@ -293,7 +292,7 @@ def main(config):
             print(note)
     model = translator.model
     if translator.splits_sentences:  # not for summaries and other texts
-        translator.keep_numbers = keeps_numbers(data.test)
+        translator.keep_numbers = data.keeps_numbers
     with run.scope():
         optimizer = build_optimizer(config, model)
         accuracy = token_accuracy()
@@ -343,10 +342,11 @@ def first_teacher(config, fingerprints):
     path = config.teacher[0]
     try:
         teacher = load_translator("--teacher", path, (config.src_lang, config.tgt_lang))
-        if task_fingerprint(teacher) != fingerprints[0]:
-            raise UserError(f"--teacher {path} has changed during training.")
     except UserError as error:
         print(f"The student is not compared with its teacher. {error}")
+        return None
+    if task_fingerprint(teacher) != fingerprints[0]:
+        print(f"The student is not compared with its teacher, as --teacher {path} has changed.")
         return None
     return teacher
 
@@ -365,12 +365,6 @@ def new_translator(config, run):
     with run.scope():
         model = build_model(config, source.vocab_size, target.vocab_size)
     return Translator(model, source, target, config.beam_size, config.length_penalty), data
-
-
-def keeps_numbers(pairs):
-    """Whether most sources without a letter, such as numbers, are their own translation."""
-    same = [source == target for source, target in pairs if not has_letter(source)]
-    return 2 * sum(same) >= len(same)
 
 
 @report_invalid_settings()

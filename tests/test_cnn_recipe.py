@@ -40,6 +40,8 @@ def test_sizes(shape):
         cnn_cifar10.check_size((4,) * 6, shape)
     with pytest.raises(UserError, match="--widths must be one or more numbers, at least 1"):
         cnn_cifar10.Config(widths=(4, 0))
+    with pytest.raises(UserError, match="--accumulation must be a number"):
+        cnn_cifar10.Config(accumulation="auto")
 
 
 @pytest.mark.slow

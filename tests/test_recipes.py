@@ -286,6 +286,9 @@ def test_unbalanced_classes_and_the_best_epoch(tmp_path, capsys):
     assert metrics["best_epoch"] == metrics["tested_epoch"] == best + 1
     assert f"after epoch {best + 1} of {len(rows)} (best: {best + 1})" in output
     assert abs(metrics["test_accuracy"] - float(rows[best]["val_accuracy"])) < 1e-6
+    for name in ("val_accuracy", "val_loss"):
+        assert metrics[name] == float(rows[best][name]), name
+    assert metrics["train_loss"] == float(rows[best]["loss"])
 
 
 def test_the_imagenet_recipe_on_a_few_images(tmp_path, monkeypatch):

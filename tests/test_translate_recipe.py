@@ -147,12 +147,6 @@ def test_targets_are_learned_as_they_are(loaded, tmp_path):
         assert (tokenizers[0] == tokenizers[1]) == (vocabulary == "joint")
 
 
-def test_numbers_are_translated_if_the_data_does_so():
-    kept, translated = [("12", "12"), ("a", "b"), ("3.5", "3,5")], [("12", "zwölf"), ("a", "a")]
-    assert translate.keeps_numbers(kept) and translate.keeps_numbers([("a", "b")])
-    assert not translate.keeps_numbers(translated)
-
-
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     """A folder of a Marian model with random weights."""

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from zoo.data.text_rows import TextDataset
-from zoo.data.tokenized_corpus import encode_pairs, load_corpus, train_tokenizers, write_corpus
+from zoo.data.tokenized_corpus import (
+    encode_pairs,
+    keeps_numbers,
+    load_corpus,
+    train_tokenizers,
+    write_corpus,
+)
 from zoo.decoding import SpecialTokens
 from zoo.errors import DataError
 from zoo.text import BOS_ID, EOS_ID, PAD_ID
@@ -116,7 +122,14 @@ def test_a_damaged_folder_is_named(tmp_path):
         path.unlink()
         with pytest.raises(DataError, match="corpus is damaged: .* Delete it"):
             load_corpus(folder, SPECIAL_TOKENS)
-        path.write_bytes(content[: len(content) // 2])
-        with pytest.raises(DataError, match="corpus is damaged: .* Delete it"):
-            load_corpus(folder, SPECIAL_TOKENS)
+        for damaged in (content[: len(content) // 2], b"", b"{}", b"[]"):
+            path.write_bytes(damaged)
+            with pytest.raises(DataError, match=r"corpus is damaged: .*[^.]\. Delete it"):
+                load_corpus(folder, SPECIAL_TOKENS)
         path.write_bytes(content)
+
+
+def test_numbers_are_translated_if_the_training_pairs_do_so():
+    kept, translated = [("12", "12"), ("a", "b"), ("3.5", "3,5")], [("12", "zwölf"), ("a", "a")]
+    assert keeps_numbers(kept) and keeps_numbers([("a", "b")])
+    assert not keeps_numbers(translated)

@@ -10,11 +10,13 @@ import tensorflow as tf
 
 import zoo
 import zoo.training
+from tests.test_recipes import recipe
 from zoo.data.image_batches import training_batches
 from zoo.data.images import Images
 from zoo.errors import UserError
 from zoo.training.accumulation import lacks_memory, parts_that_fit
 from zoo.training.augmentation import Augmentation
+from zoo.training.run import _less_memory
 from zoo.training.trainer import Trainer
 
 ROWS = 7
@@ -138,6 +140,24 @@ def test_a_run_finds_the_parts_before_the_first_step(tmp_path, monkeypatch, caps
 def test_a_step_without_enough_memory_says_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="more memory than there is.*--accumulation 2"):
         run(tmp_path / "auto", monkeypatch, False, accumulation="auto")
+
+
+@pytest.mark.parametrize(
+    "name, flags, others",
+    [
+        ("vit_cifar10", ("--accumulation 4", "--remat"), ("--overwrite",)),
+        ("cnn_cifar10", ("--accumulation 4", "--overwrite"), ("--remat",)),
+    ],
+)
+def test_advice_on_memory_can_be_followed(name, flags, others):
+    """Batch normalization depends on the number of parts, which a run cannot change then."""
+    config = recipe(name).Config(accumulation=2)
+    model = keras.Sequential()
+    if name == "vit_cifar10":
+        model = zoo.vit("Ti/16")
+    advice = _less_memory(config, model, 2)
+    assert all(flag in advice for flag in flags)
+    assert not any(flag in advice for flag in others)
 
 
 @pytest.mark.parametrize("accumulation, jit_compile", [(1, False), (2, False), (1, True)])

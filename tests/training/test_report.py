@@ -4,6 +4,7 @@ import json
 import math
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 import sacrebleu
@@ -27,6 +28,7 @@ from zoo.training import pictures, report
 from zoo.training.report import _draw_alignment
 from zoo.training.report_scores import class_scores, epoch_scores, label_scores
 from zoo.training.report_translation_scores import bleu_tokenizer, translation_scores
+from zoo.training.run_folder import RunFolder
 
 RANDOM = np.random.default_rng(0)
 
@@ -84,6 +86,25 @@ def test_the_epoch_that_was_tested():
     assert words == "after epoch 4 of 4 (best: 3)"
     assert epoch_scores(history, True)[0] == {"best_epoch": 3, "tested_epoch": 3}
     assert epoch_scores({"epoch": [0], "val_loss": [np.nan]})[0]["best_epoch"] == 1
+
+
+@pytest.mark.parametrize("tested_epoch, loss", [(None, 3.0), (2, 1.0)])
+def test_metrics_are_those_of_the_tested_epoch(tmp_path, capsys, tested_epoch, loss):
+    losses = [2.0, 1.0, 3.0]
+    history = {
+        "epoch": [0, 1, 2],
+        "loss": losses,
+        "val_loss": losses,
+        "val_accuracy": losses,
+        "images_per_second": [math.nan] * 3,  # each epoch was resumed after its last step
+    }
+    folder = RunFolder(tmp_path, {})
+    task = SimpleNamespace(model=keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
+    report._end(folder, task, history, "images", metrics={}, summary={}, tested_epoch=tested_epoch)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert [metrics[name] for name in ("train_loss", "val_loss", "val_accuracy")] == [loss] * 3
+    assert metrics["images_per_second"] is None and metrics["epochs"] == 3
+    assert "not measured" in capsys.readouterr().out
 
 
 MECAB = [f"sacrebleu.tokenizers.tokenizer_{code}_mecab.MeCab" for code in ("ja", "ko")]

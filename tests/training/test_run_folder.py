@@ -1,6 +1,7 @@
 """The run directory: what it holds, and who may write to it."""
 
 import json
+import shlex
 import sys
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from zoo.errors import UserError
 from zoo.training.interruption import how_to_resume
 from zoo.training.run import Run
-from zoo.training.run_folder import RunFolder
+from zoo.training.run_folder import RunFolder, checksum_of_lines, fingerprint
 from zoo.training.settings import RunSettings
 
 
@@ -23,6 +24,31 @@ def test_a_run_where_the_system_has_no_locks(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
     for _ in range(2):
         RunFolder(tmp_path / "run", {}, overwrite=True).close()
+
+
+def test_another_process_that_a_system_calls_denied_permission(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def denied(file, operation):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(fcntl, "flock", denied)
+    with pytest.raises(UserError, match="Another process is training in"):
+        RunFolder(tmp_path / "run", {})
+
+
+def test_the_stored_command_can_be_pasted(tmp_path, monkeypatch):
+    arguments = ["recipes/vit_cifar10.py", "--data-dir", "my images"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    RunFolder(tmp_path, {}).close()
+    stored = json.loads((tmp_path / "config.json").read_text())["environment"]["command"]
+    assert shlex.split(stored)[1:] == arguments
+
+
+@pytest.mark.parametrize("lines", [[], ["a\n"], ["a\n", "\n", 'é "b"']])
+def test_the_checksum_of_lines_is_their_fingerprint(tmp_path, lines):
+    (tmp_path / "text").write_text("".join(lines))
+    assert checksum_of_lines(tmp_path / "text") == fingerprint(*lines)
 
 
 def test_a_run_that_is_deleted_in_part_can_be_deleted(tmp_path, monkeypatch):

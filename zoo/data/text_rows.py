@@ -86,6 +86,7 @@ class TextDataset(NamedTuple):
         seed: the seed by which validation or test texts were drawn; None if all are given.
         teachers: of pairs that models have translated, what they depend on; see
             `zoo.training.sentence_pairs.identity_of_teachers`. None of others.
+        keeps_numbers: of sentence pairs, see `zoo.data.tokenized_corpus.keeps_numbers`.
     """
 
     train: list
@@ -95,6 +96,7 @@ class TextDataset(NamedTuple):
     class_names: tuple[str, ...] | list[str] = ()
     seed: int | None = None
     teachers: dict | None = None
+    keeps_numbers: bool = True
 
 
 def divided(name, share, seed, rows, valid=None, test=None, apart=False, class_of=None):

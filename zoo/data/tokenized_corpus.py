@@ -14,11 +14,12 @@ from zoo.data.text_rows import TextDataset, unused
 from zoo.data.token_store import Sequences, TokenExamples
 from zoo.errors import DataError
 from zoo.text.encoding import altered
+from zoo.text.layout import has_letter
 from zoo.text.saved_tokenizers import load_tokenizer, save_tokenizer
 from zoo.text.sentencepiece import normalize, train_tokenizer
 from zoo.text.special_tokens import SPECIAL_TOKENS
 
-VERSION = 13  # of the files, and of reading, dividing and encoding pairs
+VERSION = 14  # of the files, and of reading, dividing and encoding pairs
 _MAX_PAIRS = 2_000_000  # to train a tokenizer on: more take long and change little
 _BLOCK = 2000  # pairs to encode per call
 
@@ -119,7 +120,13 @@ def write_corpus(folder, text, tokenizers, max_length, special):
         notes += unused(len(pairs) - len(encoded), reason)
     references = [target for _, target in text.test]
     notes += altered(target_tokenizer, references, "test references, which are scored as they are")
-    texts = {"test": text.test, "notes": notes, "seed": text.seed, "teachers": text.teachers}
+    texts = {
+        "test": text.test,
+        "notes": notes,
+        "seed": text.seed,
+        "teachers": text.teachers,
+        "keeps numbers": keeps_numbers(text.train),
+    }
     (folder / "texts.json").write_text(json.dumps(texts))
 
 
@@ -142,20 +149,34 @@ def load_corpus(folder, special):
             notes=tuple(texts["notes"]),
             seed=texts["seed"],
             teachers=texts["teachers"],
+            keeps_numbers=texts["keeps numbers"],
         )
         tokenizers = (load_tokenizer(folder, "source"), load_tokenizer(folder, "target"))
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).removesuffix(".")
         raise DataError(
-            f"{folder} is damaged: {error}. Delete it, and run the command again."
+            f"{folder} is damaged: {reason}. Delete it, and run the command again."
         ) from None
     return data, tokenizers
 
 
-def train_tokenizers(text, tokenizer, vocab_size, normalization, target_normalization, vocabulary):
-    """Trains tokenizers, (source, target), on up to 2 million evenly spaced training pairs.
+def keeps_numbers(pairs):
+    """Whether most sources without a letter, such as numbers, are their own translation."""
+    same = [source == target for source, target in pairs if not has_letter(source)]
+    return 2 * sum(same) >= len(same)
 
-    The vocabulary is "joint" for the same ids in both languages, or "separate". For the
-    normalizations of source and target see `zoo.text.sentencepiece.train_tokenizer`.
+
+def train_tokenizers(text, tokenizer, vocab_size, normalization, target_normalization, vocabulary):
+    """Trains tokenizers on up to 2 million evenly spaced training pairs.
+
+    Args:
+        text: `TextDataset` of pairs.
+        tokenizer, vocab_size: see `zoo.text.sentencepiece.train_tokenizer`.
+        normalization, target_normalization: of sources and targets, see the same function.
+        vocabulary: "joint" for the same ids in both languages, or "separate".
+
+    Returns:
+        (source tokenizer, target tokenizer).
     """
     sources, targets = zip(*text.train[:: math.ceil(len(text.train) / _MAX_PAIRS)])
     if vocabulary == "separate":

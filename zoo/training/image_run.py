@@ -212,7 +212,9 @@ def _split_notes(settings, classifier, teacher, seed):
         split_settings += ["validation_split", "train_examples"]
     notes = ()
     if teacher is not None:
-        names = split_settings + (["data_dir", "labels"] if settings.is_folder else ["dataset"])
+        names = [*split_settings, "dataset"]
+        if settings.is_folder:
+            names = [*split_settings, "data_dir", "labels"]
         notes += other_split("--teacher", settings.teacher, teacher, settings, names)
     # A model of --weights was usually trained on other data, which is no reason for a note.
     weights = getattr(settings, "weights", None)

@@ -14,6 +14,7 @@ from zoo.errors import TaskError
 from zoo.models import ViT
 from zoo.models.attention_rollout import attention_rollout
 from zoo.training import callbacks, pictures
+from zoo.training.callbacks import best_index
 from zoo.training.report_distillation import as_table, compared_with_teacher
 from zoo.training.report_scores import (
     class_scores,
@@ -43,7 +44,7 @@ def _begin(folder, task):
     return history
 
 
-def _end(folder, task, history, items, *, metrics, summary, samples=()):
+def _end(folder, task, history, items, *, metrics, summary, samples=(), tested_epoch=None):
     """Writes ``metrics.json``, the last file of a run, and prints the summary.
 
     Args:
@@ -51,20 +52,25 @@ def _end(folder, task, history, items, *, metrics, summary, samples=()):
         metrics: dict of the metrics of this task.
         summary: {name: printed text} of the most important metrics.
         samples: printed texts, one above the other.
+        tested_epoch: number of the epoch with whose weights the metrics are; the last by default.
     """
-    speed = float(np.nanmedian(history[f"{items}_per_second"]))  # of epochs that trained
+    epochs = len(history["epoch"])
+    tested = (tested_epoch or epochs) - 1
+    speeds = [one for one in history[f"{items}_per_second"] if math.isfinite(one)]
+    speed = float(np.median(speeds)) if speeds else math.nan  # NaN: no epoch was trained at once
     parameters = task.model.count_params()
     common = {
-        "val_loss": history["val_loss"][-1],
-        "val_accuracy": history["val_accuracy"][-1],
-        "epochs": len(history["epoch"]),
+        "train_loss": history["loss"][tested],
+        "val_loss": history["val_loss"][tested],
+        "val_accuracy": history["val_accuracy"][tested],
+        "epochs": epochs,
         f"{items}_per_second": speed,
         "parameters": parameters,
     }
     folder.write_json("metrics.json", {**metrics, **common})
     lines = {
         **summary,
-        f"{items}/s": f"{speed:,.0f} in training",
+        f"{items}/s": f"{speed:,.0f} in training" if speeds else "not measured",
         "parameters": f"{parameters:,}",
         "model": f"zoo.load({str(folder.path)!r})",
         "logs": f"tensorboard --logdir {folder.path}",
@@ -90,9 +96,9 @@ def finish_classifier(folder, classifier, data, restored=False):
     probabilities = image_probabilities(classifier, data.test)
     epochs, words = epoch_scores(history, restored)
     if classifier.problem == "multi_label":
-        scores, summary = _several_label_scores(data, probabilities, f", {words}")
+        scores, summary = _multi_label_scores(data, probabilities, f", {words}")
     else:
-        scores, summary = _label_scores(folder, data, probabilities, f", {words}", "images")
+        scores, summary = _single_label_scores(folder, data, probabilities, f", {words}", "images")
     if isinstance(classifier.model, ViT):
         _draw_attention_maps(classifier, data.test, folder / "attention.png")
     _end(
@@ -102,13 +108,13 @@ def finish_classifier(folder, classifier, data, restored=False):
         "images",
         metrics={
             **scores,
-            "train_loss": history["loss"][-1],
             **epochs,
             "train_images": len(data.train),
             "test_images": len(data.test),
             "notes": list(data.notes),
         },
         summary=summary,
+        tested_epoch=epochs["tested_epoch"],
     )
 
 
@@ -144,16 +150,16 @@ def finish_text_classifier(folder, classifier, data, train):
     history = _begin(folder, classifier)
     test = data.test
     probabilities = classifier.probabilities(test.texts, too_long="truncate")
-    epochs, words = epoch_scores(history)
-    words = f" of {len(test):,} texts, averaged weights {words}"
+    epochs, which_epoch = epoch_scores(history)
+    words = f" of {len(test):,} texts, averaged weights {which_epoch}"
     if classifier.problem == "multi_label":
         true = [np.flatnonzero(row > 0) for row in test.labels]
         predicted = [np.flatnonzero(row >= 0.5) for row in probabilities]
-        scores, summary = _several_label_scores(data, probabilities, words)
+        scores, summary = _multi_label_scores(data, probabilities, words)
     else:
         true = test.labels[:, None]  # [n, 1]
         predicted = probabilities.argmax(axis=1)[:, None]  # [n, 1]
-        scores, summary = _label_scores(folder, data, probabilities, words, "texts")
+        scores, summary = _single_label_scores(folder, data, probabilities, words, "texts")
     names = np.array(data.class_names)
     rows = [("label", "prediction", "probability", "text")]
     for label, prediction, row, text in zip(true, predicted, probabilities, test.texts):
@@ -180,7 +186,7 @@ def finish_text_classifier(folder, classifier, data, train):
     )
 
 
-def _label_scores(folder, data, probabilities, words, items):
+def _single_label_scores(folder, data, probabilities, words, items):
     """(metrics, lines of the summary) of test items with one label each, int [n].
 
     Draws the confusion matrix. The first line ends with `words`.
@@ -199,8 +205,8 @@ def _label_scores(folder, data, probabilities, words, items):
     return metrics, summary
 
 
-def _several_label_scores(data, probabilities, words):
-    """Like `_label_scores`, of test items with any number of labels each, float [n, K]."""
+def _multi_label_scores(data, probabilities, words):
+    """(metrics, lines of the summary) of test items with several labels each, float [n, K]."""
     metrics = label_scores(data.test.labels, probabilities, data.class_names)
     metrics["test_loss"] = metrics.pop("loss")
     precision = f"{metrics['mean_average_precision']:.4f}"
@@ -232,8 +238,10 @@ def finish_translator(folder, translator, data, bleu_tokenize=None, teacher=None
     samples = _write_table(folder / "translations.tsv", rows)
     _draw_alignment(translator, sources, folder / "attention.png")
     scores = translation_scores(translations, references, bleu_tokenize)
+    best_epoch = best_index(history["val_loss"]) + 1  # the last that `AverageCheckpoints` averages
     metrics = {
         **scores,
+        "best_epoch": best_epoch,
         "test_sentences": len(sources),
         "source_vocab_size": translator.source_tokenizer.vocab_size,
         "target_vocab_size": translator.target_tokenizer.vocab_size,
@@ -260,6 +268,7 @@ def finish_translator(folder, translator, data, bleu_tokenize=None, teacher=None
             "exact matches": f"{scores['exact_match']:.2%} of {len(sources):,}",
         },
         samples=samples,
+        tested_epoch=best_epoch,
     )
 
 
@@ -322,4 +331,4 @@ def _continuations(generator, texts):
     lengths = [len(ids) for ids in generator.tokenizer.encode(beginnings)]
     prompts = [prompt for prompt, length in zip(beginnings, lengths) if length < limit]
     answers = generator.sample(prompts, top_p=0.9, max_new_tokens=min(64, limit))
-    return [(prompt, sample.text) for prompt, [sample] in zip(prompts, answers)]
+    return [(prompt, continued.text) for prompt, [continued] in zip(prompts, answers)]

@@ -241,7 +241,7 @@ class Run:
                 with (
                     state.watching(),
                     distribution.exit_if_a_worker_is_lost(self.strategy),
-                    _report_lack_of_memory(accumulation),
+                    _report_lack_of_memory(_less_memory(self.settings, model, accumulation)),
                 ):
                     trainer.fit(
                         remaining,
@@ -326,18 +326,24 @@ def _resolved_precision(settings, folder, strategy):
 
 
 @contextlib.contextmanager
-def _report_lack_of_memory(accumulation):
+def _report_lack_of_memory(advice):
     """Context in which TensorFlow's error for lack of memory becomes a `UserError`."""
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
         if not lacks_memory(error):
             raise
-        raise UserError(
-            "A step needs more memory than there is. Pass "
-            f"--accumulation {2 * accumulation}, which computes a batch in more parts, or --remat, "
-            "which stores less."
-        ) from error
+        raise UserError(f"A step needs more memory than there is. {advice}") from error
+
+
+def _less_memory(settings, model, accumulation):
+    """A sentence that says how a step takes less memory."""
+    advice = f"Pass --accumulation {2 * accumulation}, which computes a batch in more parts"
+    if "accumulation" in settings.stored():  # of a model whose weights depend on it
+        advice += ", with --overwrite"
+    if hasattr(model, "remat"):
+        advice += ", or --remat, which stores less"
+    return f"{advice}."
 
 
 def _check_settings_of_keras():

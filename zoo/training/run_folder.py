@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import shutil
 import sys
 import weakref
@@ -53,7 +54,7 @@ class RunFolder:
             stored = stored_config(self.path)  # of the run to resume
             if stored is not None:
                 check_same_settings(self.path, stored, config, may_change)
-            command = " ".join([pathlib.Path(sys.executable).name, *sys.argv])
+            command = shlex.join([pathlib.Path(sys.executable).name, *sys.argv])
             about = {"command": command, **environment()}
             self.write_json("config.json", {"config": config, "environment": about})
         except UserError:
@@ -81,7 +82,7 @@ class RunFolder:
         self.close = weakref.finalize(self, os.close, folder)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except (BlockingIOError, PermissionError):  # of different systems
             raise UserError(
                 f"Another process is training in {self.path}. Wait until it ends, or choose "
                 "another --out directory."
@@ -98,7 +99,7 @@ class RunFolder:
         return (self.path / FINISHED).is_file()
 
     def write_json(self, name, values):
-        """Writes a dict as a JSON file, atomically; NaN and infinity become null."""
+        """Writes a dict as a JSON file, atomically; values that are NaN or infinite become null."""
         plain = {}
         for key, value in values.items():
             is_finite = not isinstance(value, float) or math.isfinite(value)
@@ -169,8 +170,16 @@ def fingerprint(*values):
 
 
 def checksum_of_lines(path):
-    """Returns a checksum of the lines of a text file, by which a run recognizes it."""
-    return fingerprint(*read_lines(path))
+    """Returns a checksum of the lines of a text file, by which a run recognizes it.
+
+    It is their `fingerprint`, computed line by line, as the file may be large.
+    """
+    checksum = zlib.crc32(b"[")
+    separator = ""
+    for line in read_lines(path):
+        checksum = zlib.crc32(f"{separator}{json.dumps(line)}".encode(), checksum)
+        separator = ", "
+    return f"{zlib.crc32(b']', checksum):08x}"
 
 
 def task_fingerprint(task):

@@ -7,7 +7,7 @@ from zoo.data import parallel_text
 from zoo.data import tokenized_corpus as corpus
 from zoo.data.text_rows import folded, unused
 from zoo.data.token_store import cached_folder, file_key
-from zoo.errors import UserError
+from zoo.errors import DataError, UserError
 from zoo.text.saved_tokenizers import checksum
 from zoo.text.special_tokens import SPECIAL_TOKENS
 from zoo.training import distribution
@@ -21,10 +21,6 @@ from zoo.training.teacher_translations import (
 
 # Settings that decide which pairs are held out: the seed, and the files that are divided.
 _SPLIT_SETTINGS = ("seed", "dataset", "tsv", "source", "valid_source", "test_source")
-_REVERSE_SPLIT = (
-    "--reverse-teacher {} may have been trained on pairs that are held out here: a run of the "
-    "other direction holds out other pairs. Pass validation and test pairs as files."
-)
 
 
 def load_pairs(run, max_length, tokenizers=None, special_tokens=SPECIAL_TOKENS):
@@ -162,7 +158,8 @@ def with_teachers(text, settings, teachers, folder):
         `TextDataset`.
 
     Raises:
-        UserError: if no pairs are left, or a file of text cannot be read.
+        DataError: if no pairs are left, or a file of text cannot be read.
+        TaskError: if a teacher computes NaN.
     """
     # 1. The texts to translate.
     held_out = (*text.valid, *text.test)
@@ -197,7 +194,7 @@ def with_teachers(text, settings, teachers, folder):
     if settings.keep_references or not settings.teacher:
         pairs += text.train
     if not pairs:
-        raise UserError(f"The teachers leave no training pairs. {' '.join(notes)}")
+        raise DataError(f"The teachers leave no training pairs. {' '.join(notes)}")
     return text._replace(train=[*dict.fromkeys(pairs)], notes=notes)
 
 
@@ -209,7 +206,11 @@ def _split_notes(settings, teachers):
         if not teacher.is_reverse:
             notes += other_split("--teacher", teacher.path, translator, settings, _SPLIT_SETTINGS)
         elif translator.settings is not None:
-            notes.append(_REVERSE_SPLIT.format(teacher.path))
+            notes.append(
+                f"--reverse-teacher {teacher.path} may have been trained on pairs that are held "
+                "out here: a run of the other direction holds out other pairs. Pass validation "
+                "and test pairs as files."
+            )
     return tuple(notes)
 
 

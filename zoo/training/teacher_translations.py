@@ -59,14 +59,14 @@ def load_teachers(settings):
         UserError: if there is no such model, or it is not a translator.
     """
 
-    def load(flag, path, languages, is_reverse):
-        translator = load_translator(flag, path, languages)
-        return Teacher(path, translator, task_fingerprint(translator), is_reverse)
-
     languages = (settings.src_lang, settings.tgt_lang)
-    teachers = [load("--teacher", path, languages, False) for path in settings.teacher]
+    teachers = []
+    for path in settings.teacher:
+        translator = load_translator("--teacher", path, languages)
+        teachers.append(Teacher(path, translator, task_fingerprint(translator), is_reverse=False))
     for path in settings.reverse_teacher:
-        teachers.append(load("--reverse-teacher", path, languages[::-1], True))
+        translator = load_translator("--reverse-teacher", path, languages[::-1])
+        teachers.append(Teacher(path, translator, task_fingerprint(translator), is_reverse=True))
     return teachers
 
 
