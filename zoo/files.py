@@ -173,15 +173,27 @@ def locked(path):
     except OSError as error:
         raise WriteError(f"{path.parent} cannot be written to: {error.strerror}.") from None
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # of different systems
+        if not try_to_lock(file):
             print(f"Waiting for another process, which is writing {path}.", flush=True)
             with contextlib.suppress(OSError):
                 fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:  # no locks, as in some network file systems: nobody waits
-            pass
         yield
+
+
+def try_to_lock(file):
+    """Locks an open file; returns False if another process has locked it. Not for Windows.
+
+    Some network file systems have no locks: then nothing is locked, and the result is True.
+    """
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # of different systems
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def remove_partial(folder):

@@ -14,7 +14,7 @@ from keras import ops
 
 from zoo.data.text_rows import read_lines
 from zoo.errors import UserError
-from zoo.files import PARTIAL, check_utf8, stored_config, write_text
+from zoo.files import PARTIAL, check_utf8, stored_config, try_to_lock, write_text
 from zoo.hardware import environment
 from zoo.text.saved_tokenizers import checksum
 
@@ -75,20 +75,16 @@ class RunFolder:
     def _lock(self):
         """Keeps other processes from using the directory until `close`."""
         try:
-            import fcntl
+            import fcntl  # noqa: F401  `try_to_lock` uses it
         except ImportError:  # on Windows
             return
         folder = os.open(self.path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, folder)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # of different systems
+        if not try_to_lock(folder):
             raise UserError(
                 f"Another process is training in {self.path}. Wait until it ends, or choose "
                 "another --out directory."
-            ) from None
-        except OSError:
-            pass  # some network file systems do not support locks
+            )
 
     def __truediv__(self, name):
         return self.path / name
